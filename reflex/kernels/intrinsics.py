@@ -1,0 +1,208 @@
+"""Memory, atomics and a few scalar operations for host kernels, as LLVM instructions over int64 addresses."""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .export import inline
+from .target import current
+
+I64 = types.int64
+F32 = types.float32
+
+i8, i16, i32, i64 = (ir.IntType(n) for n in (8, 16, 32, 64))
+f16, f32 = ir.HalfType(), ir.FloatType()
+
+
+def declare(builder, name, result, arguments):
+    """An LLVM intrinsic function, declared once per module."""
+    module = builder.module
+    known = module.globals.get(name)
+    return known or ir.Function(module, ir.FunctionType(result, arguments), name)
+
+
+def _loader(name, kind, extend, result):
+    def codegen(context, builder, signature, arguments):
+        value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
+        return getattr(builder, extend)(value, i64 if result is I64 else f32) if extend else value
+
+    def typing(typingctx, address):
+        return result(I64), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+load_u8 = _loader("load_u8", i8, "zext", I64)
+load_i8 = _loader("load_i8", i8, "sext", I64)
+load_u16 = _loader("load_u16", i16, "zext", I64)
+load_i16 = _loader("load_i16", i16, "sext", I64)
+load_u32 = _loader("load_u32", i32, "zext", I64)
+load_i32 = _loader("load_i32", i32, "sext", I64)
+load_i64 = _loader("load_i64", i64, None, I64)
+load_f16 = _loader("load_f16", f16, "fpext", F32)
+load_f32 = _loader("load_f32", f32, None, F32)
+
+
+def _storer(name, kind, narrow, argument):
+    def codegen(context, builder, signature, arguments):
+        value = builder.trunc(arguments[1], kind) if narrow else arguments[1]
+        builder.store(value, builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    def typing(typingctx, address, value):
+        return types.void(I64, argument), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+store_8 = _storer("store_8", i8, True, I64)
+store_16 = _storer("store_16", i16, True, I64)
+store_32 = _storer("store_32", i32, True, I64)
+store_64 = _storer("store_64", i64, False, I64)
+store_f32 = _storer("store_f32", f32, False, F32)
+
+
+@intrinsic
+def store_f16(typingctx, address, value):
+    """Round a float32 to half (ties to even) and store it."""
+
+    def codegen(context, builder, signature, arguments):
+        builder.store(builder.fptrunc(arguments[1], f16), builder.inttoptr(arguments[0], f16.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(I64, F32), codegen
+
+
+@intrinsic
+def float_of_bits(typingctx, bits):
+    """The float32 whose bit pattern is the low 32 bits of `bits`."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.bitcast(builder.trunc(arguments[0], i32), f32)
+
+    return F32(I64), codegen
+
+
+@intrinsic
+def bits_of_float(typingctx, value):
+    def codegen(context, builder, signature, arguments):
+        return builder.zext(builder.bitcast(arguments[0], i32), i64)
+
+    return I64(F32), codegen
+
+
+@inline
+def load_bf16(address):
+    return float_of_bits(load_u16(address) << 16)
+
+
+def _comparison(name, operator):
+    def codegen(context, builder, signature, arguments):
+        return builder.icmp_unsigned(operator, arguments[0], arguments[1])
+
+    def typing(typingctx, a, b):
+        return types.boolean(I64, I64), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+unsigned_less = _comparison("unsigned_less", "<")
+unsigned_greater = _comparison("unsigned_greater", ">")
+
+
+@intrinsic
+def shift_right(typingctx, value, count):
+    """Logical right shift of a 64-bit value."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.lshr(arguments[0], arguments[1])
+
+    return I64(I64, I64), codegen
+
+
+def _float_unary(name, llvm):
+    def codegen(context, builder, signature, arguments):
+        return builder.call(declare(builder, llvm, f32, [f32]), [arguments[0]])
+
+    def typing(typingctx, value):
+        return F32(F32), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+sqrt = _float_unary("sqrt", "llvm.sqrt.f32")
+absolute = _float_unary("absolute", "llvm.fabs.f32")
+round_even = _float_unary("round_even", "llvm.rint.f32")
+
+
+@intrinsic
+def to_int(typingctx, value):
+    """float32 to int64, towards zero."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.fptosi(arguments[0], i64)
+
+    return I64(F32), codegen
+
+
+@intrinsic
+def atomic_add(typingctx, address, value):
+    """Add to an int64 in memory, sequentially consistent; returns the old value."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.atomic_rmw("add", builder.inttoptr(arguments[0], i64.as_pointer()), arguments[1], "seq_cst")
+
+    return I64(I64, I64), codegen
+
+
+@intrinsic
+def atomic_load(typingctx, address):
+    def codegen(context, builder, signature, arguments):
+        return builder.load_atomic(builder.inttoptr(arguments[0], i64.as_pointer()), "acquire", 8)
+
+    return I64(I64), codegen
+
+
+@intrinsic
+def atomic_store(typingctx, address, value):
+    def codegen(context, builder, signature, arguments):
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], i64.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(I64, I64), codegen
+
+
+@intrinsic
+def pause(typingctx):
+    """A hint that this is a spin loop; nothing on machines without one."""
+
+    def codegen(context, builder, signature, arguments):
+        if current().machine == "x86_64":
+            builder.call(declare(builder, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def _caller(arity):
+    def codegen(context, builder, signature, arguments):
+        target = ir.FunctionType(i64, [i64] * arity).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], target), arguments[1:])
+
+    return codegen
+
+
+@intrinsic
+def call3(typingctx, address, a, b, c):
+    """Call int64 f(int64, int64, int64) at an address: another kernel, or a C function handed in by the run time."""
+    return I64(I64, I64, I64, I64), _caller(3)
+
+
+@intrinsic
+def call7(typingctx, address, a, b, c, d, e, f, g):
+    """Call an int64 function of seven int64 arguments at an address (libc's `syscall` with its number first)."""
+    return I64(I64, I64, I64, I64, I64, I64, I64, I64), _caller(7)

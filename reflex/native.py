@@ -1,0 +1,267 @@
+"""The bridge to ahead-of-time compiled code: maps a blob of `cache/`, calls its functions, owns raw memory.
+
+Every exported function takes and returns 64-bit integers; addresses are integers. `_ctypes` is used instead of
+`ctypes` because the public module costs 1.5 ms of a cold start and only adds conveniences.
+Refuses: a blob that is missing, for another CPU, of another build, or damaged (KernelCacheError).
+"""
+
+import sys
+from _ctypes import CFuncPtr, _SimpleCData, dlopen, dlsym
+from binascii import crc32
+from posix import O_CLOEXEC, O_RDONLY
+from posix import close as _close
+from posix import fstat as _fstat
+from posix import open as _open
+from posix import read as _read
+
+from .errors import KernelCacheError, OutOfMemoryError
+
+MAGIC = b"RFXHOST1"
+PAGE = 4096
+REPAIR = "run: python precompile.py (or reinstall the wheel)"
+
+
+class Int64(_SimpleCData):
+    _type_ = "q"
+
+
+class Byte(_SimpleCData):
+    _type_ = "c"
+
+
+class UInt8(_SimpleCData):
+    _type_ = "B"
+
+
+class Function(CFuncPtr):
+    """int64 f(int64 ...), called with the GIL released."""
+
+    _flags_ = 1  # FUNCFLAG_CDECL
+    _restype_ = Int64
+
+
+def function(address, arity):
+    """The C function at `address` taking `arity` 64-bit integers."""
+    f = Function(address)
+    f.argtypes = (Int64,) * arity
+    return f
+
+
+def view(address, count, code="B"):
+    """A writable memoryview of `count` items at `address`; `code` is a struct code (B b H h I i q d f)."""
+    size = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "q": 8, "Q": 8, "f": 4, "d": 8}[code]
+    raw = memoryview((UInt8 * (count * size)).from_address(address)).cast("B")
+    return raw if code == "B" else raw.cast(code)
+
+
+def bytes_at(address, size):
+    """A copy of `size` bytes at `address`."""
+    return bytes(memoryview((UInt8 * size).from_address(address))) if size else b""
+
+
+_libc = {}
+
+
+def libc(name, arity):
+    """A function of the C library of this process."""
+    f = _libc.get(name)
+    if f is None:
+        f = _libc[name] = function(libc_address(name), arity)
+    return f
+
+
+def libc_address(name):
+    """Entry address of a C library function, to hand to native code."""
+    return dlsym(dlopen(None, 0), name)
+
+
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 2, 0x20, 0x4000
+
+
+class Mapping:
+    """A range of pages: an anonymous buffer of zeros or a read-only file. `free()` unmaps; views must not outlive it."""
+
+    __slots__ = ("address", "size")
+
+    def __init__(self, address, size):
+        self.address = address
+        self.size = size
+
+    def free(self):
+        if self.size:
+            libc("munmap", 2)(self.address, self.size)
+            self.address = self.size = 0
+
+
+def _mmap(size, protection, flags, descriptor, offset, what):
+    address = libc("mmap", 6)(0, size, protection, flags, descriptor, offset)
+    if address == -1:
+        raise OutOfMemoryError(f"cannot map {size} bytes", where=what, remedy="free memory or raise the limit (ulimit -v)")
+    return Mapping(address, size)
+
+
+def alloc(size, what="buffer"):
+    """A zeroed, page-aligned buffer of at least `size` bytes; pages cost memory only once touched."""
+    size = max(PAGE, (size + PAGE - 1) & -PAGE)
+    return _mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, what)
+
+
+def map_descriptor(descriptor, size, what="file"):
+    """A read-only private mapping of the first `size` bytes of an open file; `size` must be positive."""
+    return _mmap(size, PROT_READ, MAP_PRIVATE, descriptor, 0, what)
+
+
+# ---- choosing and loading a blob ------------------------------------------------------------------------
+
+MACHINE_LEVELS = {  # machine -> the ISA levels built for it, best first, with the /proc/cpuinfo flags each needs
+    "x86_64": (
+        ("x86-64-v4", frozenset("avx512f avx512bw avx512dq avx512vl avx512_vnni avx2 fma f16c bmi2".split())),
+        ("x86-64-v3", frozenset("avx2 fma f16c bmi1 bmi2 movbe".split())),
+        ("x86-64-v2", frozenset("ssse3 sse4_1 sse4_2 popcnt cx16".split())),
+    ),
+    "aarch64": (("aarch64", frozenset(("asimd",))),),
+}
+
+
+def machine():
+    from posix import uname
+
+    return uname().machine
+
+
+def cpu_flags():
+    """Feature words of the first processor in /proc/cpuinfo."""
+    try:
+        descriptor = _open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC)
+    except OSError:
+        return frozenset()
+    text = _read(descriptor, 8192)
+    _close(descriptor)
+    for line in text.split(b"\n"):
+        if line.startswith((b"flags", b"Features")):
+            return frozenset(line.decode("ascii", "replace").split())
+    return frozenset()
+
+
+def usable_levels():
+    """ISA levels this machine can run, best first."""
+    flags = cpu_flags()
+    return [level for level, needs in MACHINE_LEVELS.get(machine(), ()) if needs <= flags]
+
+
+def cache_folder():
+    """Where the ahead-of-time code lies: in the installed package, or beside it in a source tree."""
+    here = __file__.rpartition("/")[0]
+    inside = here + "/cache"
+    try:
+        _fstat_path(inside)
+        return inside
+    except OSError:
+        return here.rpartition("/")[0] + "/cache"
+
+
+def _fstat_path(path):
+    from posix import stat
+
+    return stat(path)
+
+
+class Library:
+    """A mapped blob. Attribute access gives the exported function; `address(name)` gives a table or entry address."""
+
+    def __init__(self, path, level, symbols, mapping):
+        self.path = path
+        self.level = level
+        self._symbols = symbols  # name -> (offset, arity); arity -1: a table of bytes
+        self._base = mapping.address
+
+    def __getattr__(self, name):
+        entry = self._symbols.get(name)
+        if entry is None:
+            raise KernelCacheError(f"no kernel named {name!r}", where=self.path, remedy=REPAIR)
+        f = function(self._base + entry[0], entry[1])
+        self.__dict__[name] = f
+        return f
+
+    def __contains__(self, name):
+        return name in self._symbols
+
+    def address(self, name):
+        if name not in self._symbols:
+            raise KernelCacheError(f"no kernel named {name!r}", where=self.path, remedy=REPAIR)
+        return self._base + self._symbols[name][0]
+
+    def names(self):
+        return list(self._symbols)
+
+
+def read_header(data, path):
+    """Split a blob's first page(s): returns (level, code offset, code size, crc, symbols)."""
+    if data[:8] != MAGIC:
+        raise KernelCacheError("not a kernel blob", expected=MAGIC.decode(), found=repr(data[:8]), where=path, remedy=REPAIR)
+    end = data.find(b"\n\n")
+    if end < 0:
+        raise KernelCacheError("kernel blob is cut short in its header", where=path, remedy=REPAIR)
+    lines = data[:end].decode("ascii", "replace").split("\n")
+    try:
+        _, level, offset, size, crc = lines[0].split()
+        symbols = {}
+        for line in lines[1:]:
+            name, at, arity = line.split()
+            symbols[name] = (int(at), int(arity))
+        return level, int(offset), int(size), int(crc), symbols
+    except ValueError:
+        raise KernelCacheError("kernel blob has a malformed header", where=path, remedy=REPAIR) from None
+
+
+def load(path, expected_level=None):
+    """Map one blob read-execute after checking presence, ISA level, size and checksum."""
+    try:
+        descriptor = _open(path, O_RDONLY | O_CLOEXEC)
+    except OSError as error:
+        raise KernelCacheError("kernel cache file cannot be opened", found=error.strerror, where=path, remedy=REPAIR) from None
+    try:
+        total = _fstat(descriptor).st_size
+        if total < 16:
+            raise KernelCacheError("kernel blob is cut short", found=f"{total} bytes", where=path, remedy=REPAIR)
+        mapping = _mmap(total, PROT_READ | PROT_EXEC, MAP_PRIVATE, descriptor, 0, path)
+    finally:
+        _close(descriptor)
+    data = view(mapping.address, total)
+    level, offset, size, crc, symbols = read_header(bytes(data[: min(total, 65536)]), path)
+    if expected_level is not None and level != expected_level:
+        raise KernelCacheError("kernel blob is for another CPU", expected_level, level, path, REPAIR)
+    if offset + size != total:
+        raise KernelCacheError("kernel blob is cut short", f"{offset + size} bytes", f"{total} bytes", path, REPAIR)
+    found = crc32(data[offset:])
+    if found != crc:
+        raise KernelCacheError("kernel blob is corrupt", f"checksum {crc:08x}", f"{found:08x}", path, REPAIR)
+    return Library(path, level, symbols, Mapping(mapping.address + offset, size))
+
+
+_library = []
+
+
+def library():
+    """The blob of the best ISA level this machine runs and the cache holds; mapped once per process."""
+    if not _library:
+        levels = usable_levels()
+        folder = cache_folder()
+        if not levels:
+            raise KernelCacheError("no kernels exist for this CPU", " or ".join(MACHINE_LEVELS), machine(), remedy="use --backend reference")
+        for level in levels:
+            path = f"{folder}/host-{level}.bin"
+            try:
+                _fstat_path(path)
+            except OSError:
+                continue
+            _library.append(load(path, level))
+            break
+        else:
+            raise KernelCacheError("kernel cache is missing", f"host-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
+    return _library[0]
+
+
+def platform_supported():
+    return sys.platform == "linux"
