@@ -116,9 +116,9 @@ def map_descriptor(descriptor, size, what="file"):
 
 MACHINE_LEVELS = {  # machine -> the ISA levels built for it, best first, with the /proc/cpuinfo flags each needs
     "x86_64": (
-        ("x86-64-v4", frozenset("avx512f avx512bw avx512dq avx512vl avx512_vnni avx2 fma f16c bmi2".split())),
-        ("x86-64-v3", frozenset("avx2 fma f16c bmi1 bmi2 movbe".split())),
-        ("x86-64-v2", frozenset("ssse3 sse4_1 sse4_2 popcnt cx16".split())),
+        ("x86-64-v4", frozenset(["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx2", "fma", "f16c", "bmi2"])),
+        ("x86-64-v3", frozenset(["avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"])),
+        ("x86-64-v2", frozenset(["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"])),
     ),
     "aarch64": (("aarch64", frozenset(("asimd",))),),
 }
@@ -249,7 +249,8 @@ def library():
         levels = usable_levels()
         folder = cache_folder()
         if not levels:
-            raise KernelCacheError("no kernels exist for this CPU", " or ".join(MACHINE_LEVELS), machine(), remedy="use --backend reference")
+            known = " or ".join(MACHINE_LEVELS)
+            raise KernelCacheError("no kernels exist for this CPU", known, machine(), remedy="use --backend reference")
         for level in levels:
             path = f"{folder}/host-{level}.bin"
             try:
