@@ -1,0 +1,214 @@
+"""One GGUF file mapped and walked: `open_header(path)` gives its keys as records and its tensors with checked extents.
+
+Owns the mapping and everything that is decided per file: magic, version, counts, alignment, where tensor data lies.
+Refuses a file whose tensors do not lie inside it, aligned and apart. Called by reader.py, once per shard.
+"""
+
+from posix import O_CLOEXEC, O_NONBLOCK, O_RDONLY
+from posix import close as _close
+from posix import fstat as _fstat
+from posix import open as _open
+from posix import stat as _stat
+
+from .. import native
+from ..errors import ModelFileError
+from .keys import Metadata
+from .layout import MAGIC, RECORD_BYTES, RESULTS_BYTES, VERSIONS
+from .limits import (
+    ALIGNMENT_DEFAULT,
+    ALIGNMENT_MAX,
+    ALIGNMENT_MIN,
+    HEADER_BYTES,
+    KEY_MIN_BYTES,
+    KEYS,
+    TENSOR_MIN_BYTES,
+    TENSORS,
+)
+
+
+class Tensor:
+    """A named block of numbers in the mapping."""
+
+    __slots__ = ("address", "elements", "name", "nbytes", "shape", "type")
+
+    def __init__(self, name, type, shape, address, nbytes, elements):
+        self.name = name
+        self.type = type  # ggml type id
+        self.shape = shape  # GGUF order: fastest dimension first
+        self.address = address
+        self.nbytes = nbytes
+        self.elements = elements
+
+    def __repr__(self):
+        return f"Tensor({self.name!r}, type {self.type}, shape {self.shape}, {self.nbytes} bytes)"
+
+
+class Header:
+    """One mapped file: version, keys, tensors, and where its data begins and ends. `close()` unmaps it."""
+
+    __slots__ = ("alignment", "data_end", "data_start", "mapping", "metadata", "path", "size", "stamp", "tensors", "version")
+
+    def __init__(self, path, mapping, size, stamp):
+        self.path = path
+        self.mapping = mapping
+        self.size = size
+        self.stamp = stamp  # (device, inode, size, modification time in ns) when opened
+        self.tensors = {}
+
+    def is_changed(self):
+        """Whether the path now holds another file, or this one was resized or rewritten."""
+        try:
+            return _stamp(_stat(self.path)) != self.stamp
+        except OSError:
+            return True
+
+    def close(self):
+        if self.metadata is not None:
+            self.metadata.release()
+        self.tensors = {}
+        self.mapping.free()
+
+
+def _stamp(status):
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _map(path):
+    """Map a regular, non-empty file whole; a Header without contents."""
+    try:
+        descriptor = _open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)  # a FIFO must not block here
+    except OSError as error:
+        raise ModelFileError("cannot open the model file", found=error.strerror, where=path) from None
+    except ValueError:
+        raise ModelFileError("cannot open the model file", found="a zero byte in its name", where=repr(path)) from None
+    try:
+        status = _fstat(descriptor)
+        if status.st_mode & 0o170000 != 0o100000:
+            raise ModelFileError("the model is not a regular file", where=path, remedy="give the path of a .gguf file")
+        if status.st_size < 24:
+            raise ModelFileError("truncated: need 24 bytes for a header", found=f"{status.st_size} bytes", where=path)
+        mapping = native.map_descriptor(descriptor, status.st_size, path)
+    finally:
+        _close(descriptor)
+    return Header(path, mapping, status.st_size, _stamp(status))
+
+
+def _check_start(header, start):
+    """The first 24 bytes: sets the version; returns the counts of keys and tensors, both possible for this file's size."""
+    if start[:4] != MAGIC or int.from_bytes(start[4:8], "little") not in VERSIONS:
+        from .faults import foreign
+
+        raise foreign(header.path, start)
+    header.version = int.from_bytes(start[4:8], "little")
+    tensors, keys = int.from_bytes(start[8:16], "little"), int.from_bytes(start[16:24], "little")
+    room = min(header.size, HEADER_BYTES) - 24
+    for count, what, most, each, offset in (
+        (tensors, "tensor", TENSORS, TENSOR_MIN_BYTES, 8),
+        (keys, "key", KEYS, KEY_MIN_BYTES, 16),
+    ):
+        if count > most or count * each > room:
+            raise ModelFileError(
+                f"{what} count is impossible for a file of {header.size} bytes",
+                expected=f"at most {min(most, room // each)}",
+                found=count,
+                where=f"{header.path} offset {offset}",
+            )
+    return keys, tensors
+
+
+def _walk(header, keys, tensors):
+    """Run the native walk; returns (offset after the header, flat list of record fields)."""
+    size = min(header.size, HEADER_BYTES)
+    library = native.library()
+    out = native.alloc(RESULTS_BYTES + RECORD_BYTES * (keys + tensors), "header records")
+    try:
+        sizes = library.address("gguf_block_sizes")
+        code = library.gguf_scan(header.mapping.address, size, keys, tensors, sizes, out.address)
+        results = native.view(out.address, RESULTS_BYTES // 8, "q").tolist()
+        if code < 0:
+            from .faults import explain
+
+            raise explain(header, code, results, out.address, keys)
+        return results[0], native.view(out.address + RESULTS_BYTES, 8 * (keys + tensors), "q").tolist()
+    finally:
+        out.free()
+
+
+def _text(header, data, offset, what):
+    """A name of the header as text."""
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        from .faults import shown
+
+        raise ModelFileError(f"{what} is not UTF-8", found=shown(data), where=f"{header.path} offset {offset}") from None
+
+
+def _read_keys(header, view, records, count):
+    entries = {}
+    for i in range(0, 8 * count, 8):
+        at, length, kind, start, items, element, nbytes, _ = records[i : i + 8]
+        name = _text(header, view[at : at + length], at, "key")
+        if name in entries:
+            raise ModelFileError(
+                f"key {name!a} occurs twice", where=f"{header.path} offset {at - 8}", remedy="convert the model again"
+            )
+        entries[name] = (kind, start, items, element, nbytes)
+    header.metadata = Metadata(header.path, view, header.mapping.address, entries)
+
+
+def _read_alignment(header):
+    alignment = header.metadata.u("general.alignment", ALIGNMENT_DEFAULT)
+    if not ALIGNMENT_MIN <= alignment <= ALIGNMENT_MAX or alignment & (alignment - 1):
+        raise ModelFileError(
+            "bad alignment",
+            expected=f"a power of two from {ALIGNMENT_MIN} to {ALIGNMENT_MAX}",
+            found=alignment,
+            where=f"{header.path} key general.alignment",
+        )
+    return alignment
+
+
+def _read_tensors(header, view, records, first):
+    """Fill header.tensors. Extents are compared in one pass; anything but the usual dense order is looked at closely."""
+    base = header.mapping.address + header.data_start
+    room = header.size - header.data_start
+    mask = header.alignment - 1
+    tensors = header.tensors
+    end = 0
+    dense = True
+    for i in range(first, len(records), 8):
+        at, length, kind, dims, elements, nbytes, offset, _ = records[i : i + 8]
+        name = _text(header, view[at : at + length], at, "tensor name")
+        if name in tensors:
+            raise ModelFileError(
+                f"tensor {name!a} occurs twice", where=f"{header.path} offset {at - 8}", remedy="convert the model again"
+            )
+        shape = tuple(view[dims : dims + 8 * (kind >> 32)].cast("Q"))
+        tensors[name] = Tensor(name, kind & 0xFFFFFFFF, shape, base + offset, nbytes, elements)
+        if offset & mask or offset < end:
+            dense = False
+        end = offset + nbytes
+    if not dense or end > room:
+        from .faults import check_extents
+
+        end = check_extents(header)
+    header.data_end = header.data_start + end
+
+
+def open_header(path):
+    """Map and walk one GGUF file; a Header. ModelFileError for anything wrong with it."""
+    header = _map(path)
+    header.metadata = None
+    try:
+        keys, tensors = _check_start(header, native.bytes_at(header.mapping.address, 24))
+        end, records = _walk(header, keys, tensors)
+        view = native.view(header.mapping.address, end)
+        _read_keys(header, view, records, keys)
+        header.alignment = _read_alignment(header)
+        header.data_start = (end + header.alignment - 1) & -header.alignment
+        _read_tensors(header, view, records, 8 * keys)
+    except BaseException:
+        header.close()
+        raise
+    return header
