@@ -1,0 +1,27 @@
+"""Tensor names: the GGUF spelling of every role, in one place. Used by arch/load.py, tests and inspect.
+
+A layer tensor is `blk.<index>.<role>.weight`, its bias `blk.<index>.<role>.bias`.
+"""
+
+EMBEDDING = "token_embd"
+OUTPUT_NORM = "output_norm"
+OUTPUT = "output"
+ROPE_FREQS = "rope_freqs.weight"
+ROPE_LONG = "rope_factors_long.weight"
+ROPE_SHORT = "rope_factors_short.weight"
+
+ATTN_Q, ATTN_K, ATTN_V, ATTN_OUTPUT = "attn_q", "attn_k", "attn_v", "attn_output"
+ATTN_QKV = "attn_qkv"  # rows: all of q, then k, then v
+ATTN_Q_NORM, ATTN_K_NORM = "attn_q_norm", "attn_k_norm"
+FFN_GATE, FFN_UP, FFN_DOWN = "ffn_gate", "ffn_up", "ffn_down"
+
+
+def prefix(index):
+    """What the names of layer `index` start with."""
+    return f"blk.{index}."
+
+
+def layer_index(name):
+    """The layer a tensor belongs to, or -1."""
+    parts = name.split(".", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[0] == "blk" and parts[1].isdigit() else -1

@@ -1,0 +1,107 @@
+"""Rotary parameters of a file: which layers rotate, by which base, with which scaling and factor tensors.
+
+Two tables at most: one for full and one for windowed layers. Refuses unknown scaling types (UnsupportedError) and
+dimensions that do not fit a head (ModelFileError). Called by arch/sizes.py; factors are attached by arch/tensors.py.
+"""
+
+from ..errors import ModelFileError, UnsupportedError
+from .spec import Rotation
+
+SCALING_TYPES = ("none", "linear", "yarn", "longrope")
+
+
+def read_rotations(file, key, family, spec):
+    """Fills spec.rotations and the `rope` index of every layer (None: no rotation)."""
+    spec.rotations = []
+    full = read_full(file, key, family, spec)
+    own = windowed_differs(family)
+    index = {}
+    any_window = any(layer.window for layer in spec.layers)
+    finetuned = file.b(key + "rope.scaling.finetuned", True) if family.rope_on == "unless finetuned=false" else True
+    for layer in spec.layers:
+        if not rotates(family.rope_on, layer, any_window, finetuned):
+            layer.rope = None
+            continue
+        kind = "windowed" if own and layer.window else "full"
+        if kind not in index:
+            index[kind] = len(spec.rotations)
+            spec.rotations.append(full if kind == "full" else read_windowed(file, key, family, full))
+        layer.rope = index[kind]
+
+
+def windowed_differs(family):
+    return family.window_base is not None or not family.window_scaled
+
+
+def rotates(rule, layer, any_window, finetuned):
+    if rule == "not every 4th":
+        return (layer.index + 1) % 4 != 0
+    if rule == "windowed":
+        return bool(layer.window)
+    if rule == "windowed if any":
+        return bool(layer.window) or not any_window
+    return finetuned
+
+
+def read_full(file, key, family, spec):
+    key_dim = spec.layers[0].key_dim
+    dims = file.u(key + "rope.dimension_count", key_dim)
+    if not 0 < dims <= key_dim or dims % 2:
+        raise ModelFileError(
+            "the rotated dimensions do not fit a head",
+            expected=f"an even number up to key_length {key_dim}",
+            found=dims,
+            where=key + "rope.dimension_count",
+        )
+    rotation = Rotation(family.rope, dims, base_of(file, key + "rope.freq_base", 10000.0))
+    if family.rope_alpha:
+        alpha = file.f(key + "rope.scaling.alpha", 0.0)
+        if alpha > 0:
+            rotation.base *= alpha ** (key_dim / (key_dim - 2))
+    read_scaling(file, key + "rope.scaling.", family, rotation)
+    rotation.factor = file.f(key + "rope.scaling.factor", file.f(key + "rope.scale_linear", 1.0)) or 1.0
+    if rotation.type == "none":
+        rotation.factor = 1.0
+    rotation.original = file.u(key + "rope.scaling.original_context_length", spec.context_length)
+    if rotation.factor < 0 or rotation.original <= 0:
+        raise ModelFileError(
+            "the rotary scaling is out of range",
+            expected="a positive factor and original context length",
+            found=f"{rotation.factor} and {rotation.original}",
+            where=key + "rope.scaling",
+        )
+    return rotation
+
+
+def read_scaling(file, key, family, rotation):
+    """Type, magnitude and, where the family honours them, the YaRN ramp."""
+    rotation.type = file.s(key + "type", "linear")
+    if rotation.type not in SCALING_TYPES:
+        raise UnsupportedError(
+            "unknown rotary scaling", expected=" or ".join(SCALING_TYPES), found=f"'{rotation.type[:60]}'", where=key + "type"
+        )
+    rotation.attn_factor = file.f(key + "attn_factor", 1.0)
+    if family.rope_keys:
+        rotation.beta_fast = file.f(key + "yarn_beta_fast", rotation.beta_fast)
+        rotation.beta_slow = file.f(key + "yarn_beta_slow", rotation.beta_slow)
+        rotation.log_multiplier = file.f(key + "yarn_log_multiplier", 0.0)
+
+
+def read_windowed(file, key, family, full):
+    """The table of windowed layers: its own base, and no scaling where the family says so."""
+    base = full.base if family.window_base in (None, "base") else family.window_base
+    if family.window_base is not None:
+        base = base_of(file, key + "rope.freq_base_swa", base)
+    rotation = Rotation(full.style, full.dims, base)
+    rotation.original = full.original
+    if family.window_scaled:
+        for name in ("type", "factor", "attn_factor", "beta_fast", "beta_slow", "log_multiplier"):
+            setattr(rotation, name, getattr(full, name))
+    return rotation
+
+
+def base_of(file, name, default):
+    base = file.f(name, default)
+    if not 1 < base < 1e30:
+        raise ModelFileError("the rotary base is out of range", expected="more than 1", found=base, where=name)
+    return base

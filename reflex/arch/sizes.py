@@ -1,0 +1,160 @@
+"""Sizes and scales: the metadata keys of a file, read with types, defaults and bounds into a Spec without tensors.
+
+Refuses values outside any sane model (ModelFileError) and keys that ask for computation the family record does not
+know (UnsupportedError naming the key). Called by arch.load_spec.
+"""
+
+from math import isfinite, sqrt
+
+from ..errors import ModelFileError, UnsupportedError
+from .rotation import read_rotations
+from .spec import Layer, Spec
+
+MAX_LAYERS = 4096
+MAX_SIZE = 1 << 24  # no width, head count or vocabulary comes near; keeps products inside 64 bits
+
+# Key (after the architecture) -> values that change nothing. Anything else asks for mathematics this engine lacks.
+NEUTRAL = {
+    "expert_count": (0,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.temperature_scale": (0.0,),
+    "attention.causal": (True,),
+}
+
+
+def read_sizes(file, architecture, family):
+    """A Spec with every number filled in; names of tensors come later (arch/tensors.py)."""
+    key = architecture + "."
+    refuse_variants(file, key, family)
+    spec = Spec()
+    spec.architecture = architecture
+    spec.family = family
+    spec.width = positive(file, key + "embedding_length")
+    spec.context_length = positive(file, key + "context_length", limit=1 << 31)
+    spec.eps = file.f(key + "attention.layer_norm_rms_epsilon")
+    if not 0 < spec.eps < 1:
+        raise ModelFileError(
+            "the norm epsilon is not a small positive number",
+            expected="0 < epsilon < 1",
+            found=spec.eps,
+            where=key + "attention.layer_norm_rms_epsilon",
+        )
+    spec.layers = read_layers(file, key, family, spec)
+    read_rotations(file, key, family, spec)
+    read_scales(file, key, family, spec)
+    return spec
+
+
+def positive(file, name, default=None, limit=MAX_SIZE):
+    value = file.u(name) if default is None else file.u(name, default)
+    if not 0 < value <= limit:
+        raise ModelFileError("a size in the metadata is out of range", expected=f"1 to {limit}", found=value, where=name)
+    return value
+
+
+def refuse_variants(file, key, family):
+    kind = file.s("general.type", "model")
+    if kind != "model":
+        raise UnsupportedError("this file is not a language model", expected="general.type model", found=kind)
+    for name, accepted in NEUTRAL.items():
+        if file.has(key + name):
+            value = file.b(key + name) if accepted[0] is True else file.f(key + name)
+            if value not in accepted:
+                raise UnsupportedError(
+                    "the file asks for an unimplemented variant", expected=accepted[0], found=value, where=key + name
+                )
+    scales = (
+        ("embedding_scale", family.embed_scale == "key"),
+        ("residual_scale", family.residual_scale),
+        ("logit_scale", family.logit_scale),
+        ("attention.scale", family.scale_key),
+    )
+    for name, known in scales:
+        if not known and file.has(key + name) and file.f(key + name) not in (0.0, 1.0):
+            raise UnsupportedError(
+                "the family record has no use for this scale", expected="1", found=file.f(key + name), where=key + name
+            )
+
+
+def read_layers(file, key, family, spec):
+    """One Layer per block that runs (trailing draft layers, nextn_predict_layers, do not)."""
+    count = positive(file, key + "block_count", limit=MAX_LAYERS) - file.u(key + "nextn_predict_layers", 0)
+    if count < 1:
+        raise ModelFileError("no layer is left to run", expected="block_count > nextn_predict_layers", found=count)
+    heads = file.per_layer(key + "attention.head_count", count)
+    kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
+    feed_forward = file.per_layer(key + "feed_forward_length", count)
+    for i in range(count):
+        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i])
+    key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] or 1)
+    value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] or 1)
+    windows = read_windows(file, key, family, count)
+    by_width = family.scale_by_width == count
+    stated = file.f(key + "attention.scale", 0.0) if family.scale_key else 0.0
+    layers = []
+    for i in range(count):
+        layer = Layer()
+        layer.index = i
+        layer.heads = heads[i]
+        layer.kv_heads = kv_heads[i]
+        layer.key_dim = key_dim
+        layer.value_dim = value_dim
+        layer.feed_forward = feed_forward[i]
+        layer.window = windows[i]
+        layer.scale = stated or 1 / sqrt(spec.width // heads[i] if by_width else key_dim)
+        layers.append(layer)
+    return layers
+
+
+def check_heads(key, index, heads, kv_heads, feed_forward):
+    if not (0 < heads <= MAX_SIZE and 0 < kv_heads <= heads and heads % kv_heads == 0):
+        raise ModelFileError(
+            "the number of heads is no multiple of the number of key/value heads",
+            expected="head_count = n * head_count_kv, both positive",
+            found=f"{heads} and {kv_heads}",
+            where=f"{key}attention.head_count, layer {index}",
+        )
+    if not 0 < feed_forward <= MAX_SIZE:
+        raise ModelFileError(
+            "a size in the metadata is out of range",
+            expected=f"1 to {MAX_SIZE}",
+            found=feed_forward,
+            where=f"{key}feed_forward_length, layer {index}",
+        )
+
+
+def read_windows(file, key, family, count):
+    """Window of each layer in tokens, the current one included; 0: the layer sees everything."""
+    name = key + "attention.sliding_window"
+    size = 0 if family.window_if == "never" else file.u(name, family.window)
+    if size <= 0:
+        return [0] * count
+    pattern = family.window_every
+    if file.has(name + "_pattern"):
+        try:
+            pattern = file.u(name + "_pattern")
+        except ModelFileError:  # not a number: one boolean per layer
+            flags = file.per_layer(name + "_pattern", count)
+            return [size if flag else 0 for flag in flags]
+    return [size if pattern == 0 or i % pattern < pattern - 1 else 0 for i in range(count)]
+
+
+def read_scales(file, key, family, spec):
+    """Factors of embedding, branches and logits. A stated 0 means 1, as writers use it for "not set"."""
+    spec.embed_scale = 1.0
+    if family.embed_scale == "sqrt width":
+        spec.embed_scale = sqrt(spec.width)
+    elif family.embed_scale == "key":
+        spec.embed_scale = file.f(key + "embedding_scale", 0.0) or 1.0
+    spec.residual_scale = (file.f(key + "residual_scale", 0.0) or 1.0) if family.residual_scale else 1.0
+    spec.logit_factor = 1.0
+    if family.logit_scale:
+        factor = file.f(key + "logit_scale") or 1.0
+        spec.logit_factor = 1 / factor if family.logit_scale == "divide" else factor
+    spec.attn_softcap = file.f(key + "attn_logit_softcapping", family.attn_softcap) if family.attn_softcap else 0.0
+    cap = family.final_softcap
+    spec.final_softcap = 0.0 if cap is None else file.f(key + "final_logit_softcapping", cap)
+    for name in ("embed_scale", "residual_scale", "logit_factor", "attn_softcap", "final_softcap"):
+        if not isfinite(getattr(spec, name)):
+            raise ModelFileError("a scale in the metadata is not finite", found=getattr(spec, name), where=name)

@@ -1,0 +1,110 @@
+"""Records of the model layer: what a family is (Family) and what one file holds (Spec and its parts).
+
+Family states the facts of an architecture that no file states; `arch/<architecture>.py` is one Family and nothing else.
+Spec is the answer for one file: every size known, every tensor named, every default applied. It refuses nothing itself
+(arch/load.py does); program/build.py is its reader. Plain classes with slots, because dataclasses cost a cold start 2 ms.
+"""
+
+from ..errors import InternalError
+
+FAMILY_DEFAULTS = {
+    # norms, by tensor role; None: the block has no norm at that place
+    "attn_norm": "attn_norm",  # before attention
+    "attn_out_norm": None,  # on the output of attention, before the residual addition
+    "ffn_norm": "ffn_norm",  # before the feed-forward
+    "ffn_out_norm": None,  # on the output of the feed-forward, before the residual addition
+    "head_norm": None,  # RMS over each head of q and k: None | "before rope" | "after rope"
+    # rotary embedding
+    "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2)
+    "rope_on": "all",  # all | "not every 4th" | "windowed" | "windowed if any" | "unless finetuned=false"
+    "rope_factors": (),  # accepted factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short)
+    "rope_keys": False,  # the YaRN beta and log-multiplier keys are honoured
+    "rope_alpha": False,  # rope.scaling.alpha stretches the base
+    # sliding window
+    "window_if": "never",  # never | key (when the key is set) | always
+    "window": 0,  # default of attention.sliding_window, tokens, the current one included
+    "window_every": 0,  # every n-th layer attends to everything, the others to the window
+    "window_base": None,  # windowed layers rotate by rope.freq_base_swa; its default: a number | "base" (as the others)
+    "window_scaled": True,  # windowed layers get the rope scaling too
+    # scales
+    "scale_by_width": 0,  # a model with this many layers scales scores by 1/sqrt(width/heads), not 1/sqrt(key_dim)
+    "scale_key": False,  # attention.scale replaces 1/sqrt(key_dim)
+    "attn_softcap": 0.0,  # default of attn_logit_softcapping; 0: never capped
+    "final_softcap": None,  # default of final_logit_softcapping; None: never capped
+    "embed_scale": None,  # embedding factor: None | "sqrt width" | "key" (embedding_scale)
+    "residual_scale": False,  # the key residual_scale multiplies both branches
+    "logit_scale": None,  # the key logit_scale: None (unused) | "multiply" | "divide"
+    # feed-forward and output
+    "act": "silu",  # silu | gelu (tanh form)
+    "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up
+    "output": "optional",  # output.weight: optional (absent: the embedding) | never | required
+}
+
+
+class Family:
+    """The facts of one architecture; keyword arguments override FAMILY_DEFAULTS, unknown ones are refused."""
+
+    __slots__ = tuple(FAMILY_DEFAULTS)
+
+    def __init__(self, **facts):
+        for name, value in FAMILY_DEFAULTS.items():
+            setattr(self, name, facts.pop(name, value))
+        if facts:
+            raise InternalError("unknown field in a family record", expected=", ".join(FAMILY_DEFAULTS), found=", ".join(facts))
+
+
+class Matrix:
+    """One linear map: a tensor, or the rows of a fused tensor, and its optional bias."""
+
+    __slots__ = ("bias", "bias_row", "rows", "weight")
+
+    def __init__(self, weight, bias=None, rows=None, bias_row=0):
+        self.weight = weight  # tensor name, ne = [in, out]
+        self.bias = bias  # tensor name or None
+        self.rows = rows  # None: all of it | (first, count): only these output rows of weight
+        self.bias_row = bias_row  # where this map's part of the bias starts
+
+
+class Rotation:
+    """Parameters of one rotary table, as the file states them; program/rope.py turns them into frequencies."""
+
+    __slots__ = ("attn_factor", "base", "beta_fast", "beta_slow", "dims", "factor", "freqs", "log_multiplier")
+    __slots__ += ("long", "original", "short", "style", "type")
+
+    def __init__(self, style, dims, base):
+        self.style = style  # norm | neox
+        self.dims = dims  # rotated dimensions of each head; the rest is copied
+        self.base = base
+        self.type = "none"  # none | linear | yarn | longrope
+        self.factor = 1.0
+        self.attn_factor = 1.0  # multiplies cos and sin
+        self.original = 0  # context length the model was trained with before scaling, tokens
+        self.beta_fast = 32.0
+        self.beta_slow = 1.0
+        self.log_multiplier = 0.0
+        self.freqs = None  # [dims/2] divisors of the frequencies, or None
+        self.long = None  # [dims/2] divisors for contexts past `original`, or None
+        self.short = None  # [dims/2] divisors otherwise, or None
+
+
+class Layer:
+    """One block: sizes, names of its norm tensors (None: absent) and its matrices."""
+
+    __slots__ = ("attn_norm", "attn_out_norm", "down", "feed_forward", "ffn_norm", "ffn_out_norm", "gate", "heads", "index", "k")
+    __slots__ += ("k_norm", "key_dim", "kv_heads", "o", "q", "q_norm", "rope", "scale", "up", "v", "value_dim", "window")
+
+
+class Spec:
+    """One model file, fully resolved."""
+
+    __slots__ = ("architecture", "attn_softcap", "context_length", "embed_scale", "embedding", "eps", "family", "final_softcap")
+    __slots__ += ("layers", "logit_factor", "output", "output_norm", "residual_scale", "rotations", "vocabulary", "width")
+
+    def __str__(self):
+        first = self.layers[0]
+        windows = sum(1 for layer in self.layers if layer.window)
+        return (
+            f"{self.architecture}: {len(self.layers)} layers, width {self.width}, heads {first.heads}/{first.kv_heads} of "
+            f"{first.key_dim}, feed-forward {first.feed_forward}, vocabulary {self.vocabulary}, context {self.context_length}"
+            + (f", window {max(layer.window for layer in self.layers)} in {windows} layers" if windows else "")
+        )

@@ -1,0 +1,26 @@
+"""Spec -> Program: the embedding, every layer's mixer and feed-forward, the head. Called by session and tests.
+
+The last layer computes keys and values for all tokens, then keeps only the rows whose logits are wanted.
+Refuses nothing: whatever load_spec accepted has a program.
+"""
+
+from .attention import emit_attention
+from .dense import emit_feed_forward
+from .head import emit_head
+from .records import Program
+from .rope import rope_table
+
+
+def build(spec, context=0):
+    """The Program of a Spec. `context` (tokens, 0: the model's own) matters only to files with long and short factors."""
+    program = Program(spec.architecture, spec.vocabulary, spec.context_length, spec.width)
+    context = context or spec.context_length
+    program.ropes = [rope_table(rotation, context) for rotation in spec.rotations]
+    x = program.buffer("x", spec.width)
+    program.emit("embed", x, (), (spec.embedding,), {"scale": spec.embed_scale})
+    last = spec.layers[-1]
+    for layer in spec.layers:
+        emit_attention(program, spec, layer, select=layer is last)
+        emit_feed_forward(program, spec, layer)
+    emit_head(program, spec)
+    return program

@@ -1,0 +1,81 @@
+"""Records of a program: Step, Rope and Program. Backends read them; only the emitters of this package write them.
+
+Buffers are float32 [rows, columns]; rows are the tokens of the batch, or the wanted rows after `select`. The meaning of
+each operation, with its operands and arguments, is declared in reflex/ops/<op>.py.
+"""
+
+
+class Step:
+    """One operation: op(ins, weights, **args) -> out. `out` may be one of `ins`: the operation works in place."""
+
+    __slots__ = ("args", "ins", "op", "out", "weights")
+
+    def __init__(self, op, out, ins=(), weights=(), args=None):
+        self.op = op
+        self.out = out  # buffer name
+        self.ins = ins  # buffer names
+        self.weights = weights  # tensor names; None: the optional tensor is absent
+        self.args = args or {}
+
+    def __str__(self):
+        words = [*self.ins, *(w for w in self.weights if w), *(f"{k}={show(v)}" for k, v in self.args.items())]
+        return f"{self.out} = {self.op}({', '.join(words)})"
+
+
+def show(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class Rope:
+    """A rotary table: angle of pair i at position p is p * frequencies[i]; cos and sin are multiplied by magnitude."""
+
+    __slots__ = ("frequencies", "magnitude", "style")
+
+    def __init__(self, frequencies, magnitude, style):
+        self.frequencies = frequencies  # radians per position, factors and scaling applied
+        self.magnitude = magnitude
+        self.style = style  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + len(frequencies))
+
+
+class Program:
+    """What to compute for a batch of tokens, once the weights are known by name."""
+
+    __slots__ = ("architecture", "caches", "context_length", "ropes", "steps", "vocabulary", "width", "widths")
+
+    def __init__(self, architecture, vocabulary, context_length, width):
+        self.architecture = architecture
+        self.vocabulary = vocabulary
+        self.context_length = context_length  # tokens the model was made for
+        self.width = width
+        self.steps = []
+        self.widths = {}  # buffer name -> columns
+        self.caches = []  # per layer: (kv_heads, key_dim, value_dim)
+        self.ropes = []
+
+    def buffer(self, name, columns):
+        """The buffer `name` if its width agrees, else one of its own: layers may differ in size."""
+        if self.widths.setdefault(name, columns) == columns:
+            return name
+        own = f"{name}{columns}"
+        self.widths[own] = columns
+        return own
+
+    def emit(self, op, out, ins=(), weights=(), args=None):
+        self.steps.append(Step(op, out, ins, weights, args))
+
+    def linear(self, out, source, matrix):
+        """out = W source + b. Part of a fused tensor: `rows` (first, count) of W, b starting at `bias_row`; else no arguments."""
+        args = None
+        if matrix.rows is not None:
+            args = {"rows": matrix.rows, "bias_row": matrix.bias_row}
+        self.steps.append(Step("linear", out, (source,), (matrix.weight, matrix.bias), args))
+
+    def __str__(self):
+        head = f"{self.architecture}: {len(self.steps)} steps, {len(self.caches)} layers, vocabulary {self.vocabulary}"
+        ropes = [
+            f"rope {i}: {2 * len(r.frequencies)} dims {r.style}, {r.frequencies[0]:.6g} to {r.frequencies[-1]:.6g} rad, "
+            f"magnitude {r.magnitude:.6g}"
+            for i, r in enumerate(self.ropes)
+        ]
+        widths = "buffers: " + ", ".join(f"{name}[{columns}]" for name, columns in self.widths.items())
+        return "\n".join([head, widths, *ropes, *(f"{i:4} {step}" for i, step in enumerate(self.steps))])
