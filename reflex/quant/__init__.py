@@ -1,0 +1,36 @@
+"""The block formats of ggml: one table of sizes (`types`) and one file per format, found by its name.
+
+A format file `<name in lower case>.py` has the layout in its docstring and two functions:
+
+    decode(blocks)    numpy: uint8 [n, bytes per block] -> float32 [n, elements per block]
+    unpack(memory)    -> element(block address, index) -> float32, from accessors only; `plain.Memory` defines them.
+                      It stays within what every Numba compiler accepts, so that all kernels close over the same code.
+
+Both give the same bits. This module only finds them; it imports no format and no numpy until asked.
+"""
+
+
+def load(name):
+    """The module of the format called `name` (ggml's spelling, any case); UnsupportedError with the closest names."""
+    from importlib import import_module
+
+    from .types import by_name
+
+    return import_module(f"{__name__}.{by_name(name).name.lower()}")
+
+
+def decode(name, data):
+    """All values in `data`, a whole number of blocks of format `name`: float32 [elements].
+
+    `data` is any buffer. Raises UnsupportedError for an unknown name, ModelFileError for a partial block.
+    """
+    import numpy as np
+
+    from ..errors import ModelFileError
+    from .types import by_name
+
+    block = by_name(name)
+    raw = np.frombuffer(data, dtype=np.uint8)
+    if raw.size % block.nbytes:
+        raise ModelFileError(f"data is not a whole number of {block.name} blocks", f"a multiple of {block.nbytes} bytes", raw.size)
+    return load(name).decode(raw.reshape(-1, block.nbytes)).reshape(-1)

@@ -1,0 +1,17 @@
+"""F16: one IEEE half, little-endian."""
+
+from . import fields
+
+
+def decode(blocks):
+    """uint8 [n, 2] -> float32 [n, 1]."""
+    return fields.f16(blocks, 0)
+
+
+def unpack(memory):
+    f16 = memory.f16
+
+    def element(address, index):
+        return f16(address + 2 * index)
+
+    return element

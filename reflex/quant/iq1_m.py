@@ -1,0 +1,46 @@
+"""IQ1_M: 256 values as 32 points of 8 from the grid of IQ1_S, shifted; 16 groups of 16 with a 3-bit scale.
+
+    0    u8[32]   bits 0-7 of the grid indices
+    32   u8[16]   a half byte for each point, low half first: bits 8-10 of the grid index; bit 3: shift down
+    48   u16[4]   four 3-bit scales each from bit 0 up; bits 12-15 make the half scale d, lowest part first
+
+value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
+"""
+
+from . import fields, grids
+
+
+def decode(blocks):
+    """uint8 [n, 56] -> float32 [n, 256]."""
+    import numpy as np
+
+    n = len(blocks)
+    words = fields.u16(blocks, 48, 4)
+    d = (words >> 12 << np.array([0, 4, 8, 12], dtype="u2")).sum(axis=1, keepdims=True, dtype="<u2").view("<f2")
+    codes = (words[:, :, None] >> np.array([0, 3, 6, 9], dtype="u2") & 7).reshape(n, 16)
+    high = fields.planes(blocks, 32, 16, 1, 4)
+    points = np.frombuffer(grids.iq1_s(), dtype="i1").reshape(-1, 8)[blocks[:, :32] | (high & 7).astype("u2") << 8]
+    shifts = np.where(high & 8, np.float32(-0.125), np.float32(0.125))
+    return fields.scaled(d.astype("f4") * (2 * codes + 1).astype("f4"), points.reshape(n, 256) + shifts.repeat(8, axis=1))
+
+
+def unpack(memory):
+    u8, u16, float32 = memory.u8, memory.u16, memory.float32
+    half_of_bits, float_of_bits = memory.half_of_bits, memory.float_of_bits
+    point, high = memory.table(grids.iq1_s()), fields.plane(memory, 32, 1, 4)
+
+    def scale(address):
+        low = (u16(address + 48) >> 12) | ((u16(address + 50) >> 12) << 4)
+        return half_of_bits(low | ((u16(address + 52) >> 12) << 8) | ((u16(address + 54) >> 12) << 12))
+
+    d = memory.function(scale)
+
+    def element(address, index):
+        lane, group = index >> 3, index >> 4
+        code = high(address, lane)
+        number = u8(address + lane) | ((code & 7) << 8)
+        eighths = 8 * point((number << 3) + (index & 7)) + 1 - 2 * (code >> 3)
+        step = (u16(address + 48 + ((group >> 2) << 1)) >> (3 * (group & 3))) & 7
+        return d(address) * float32(2 * step + 1) * (float32(eighths) * float_of_bits(0x3E000000))
+
+    return element

@@ -1,0 +1,31 @@
+"""Q4_K: 256 values of 4 bits; 8 groups of 32 with a 6-bit scale and a 6-bit minimum each.
+
+    0    f16       scale d of the scales
+    2    f16       scale dmin of the minima
+    4    u8[12]    scales and minima, see sixbit.py
+    16   u8[128]   quants: 32 bytes hold 64 values, two planes of 32
+
+value = (d * scale) * quant - dmin * minimum
+"""
+
+from . import fields, sixbit
+
+
+def decode(blocks):
+    """uint8 [n, 144] -> float32 [n, 256]."""
+    scales, minima = sixbit.decode(blocks, 4)
+    values = fields.scaled(fields.f16(blocks, 0) * scales.astype("f4"), fields.planes(blocks, 16, 128, 32, 4))
+    return values - (fields.f16(blocks, 2) * minima.astype("f4")).repeat(32, axis=1)
+
+
+def unpack(memory):
+    f16, float32 = memory.f16, memory.float32
+    quant = fields.plane(memory, 16, 32, 4)
+    scale, minimum = sixbit.unpack(memory, 4)
+
+    def element(address, index):
+        group = index >> 5
+        step = f16(address) * float32(scale(address, group))
+        return step * float32(quant(address, index)) - f16(address + 2) * float32(minimum(address, group))
+
+    return element

@@ -1,0 +1,26 @@
+"""Q5_0: 32 values of 5 bits, one half scale.
+
+    0   f16      scale d
+    2   u8[4]    bit 4 of value j in bit j, lowest bit first
+    6   u8[16]   bits 0-3: value j in the low half of byte j, value j + 16 in its high half
+
+value = d * (quant - 16)
+"""
+
+from . import fields
+
+
+def decode(blocks):
+    """uint8 [n, 22] -> float32 [n, 32]."""
+    quants = fields.planes(blocks, 6, 16, 16, 4) | fields.planes(blocks, 2, 4, 1, 1) << 4
+    return fields.f16(blocks, 0) * (quants.astype("f4") - 16)
+
+
+def unpack(memory):
+    f16, float32 = memory.f16, memory.float32
+    low, high = fields.plane(memory, 6, 16, 4), fields.plane(memory, 2, 1, 1)
+
+    def element(address, index):
+        return f16(address) * float32((low(address, index) | (high(address, index) << 4)) - 16)
+
+    return element

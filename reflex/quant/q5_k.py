@@ -1,0 +1,34 @@
+"""Q5_K: 256 values of 5 bits; 8 groups of 32 with a 6-bit scale and a 6-bit minimum each.
+
+    0    f16       scale d of the scales
+    2    f16       scale dmin of the minima
+    4    u8[12]    scales and minima, see sixbit.py
+    16   u8[32]    bit 4 of the values: eight planes of 32
+    48   u8[128]   bits 0-3: 32 bytes hold 64 values, two planes of 32
+
+value = (d * scale) * quant - dmin * minimum
+"""
+
+from . import fields, sixbit
+
+
+def decode(blocks):
+    """uint8 [n, 176] -> float32 [n, 256]."""
+    scales, minima = sixbit.decode(blocks, 4)
+    quants = fields.planes(blocks, 48, 128, 32, 4) | fields.planes(blocks, 16, 32, 32, 1) << 4
+    values = fields.scaled(fields.f16(blocks, 0) * scales.astype("f4"), quants)
+    return values - (fields.f16(blocks, 2) * minima.astype("f4")).repeat(32, axis=1)
+
+
+def unpack(memory):
+    f16, float32 = memory.f16, memory.float32
+    low, high = fields.plane(memory, 48, 32, 4), fields.plane(memory, 16, 32, 1)
+    scale, minimum = sixbit.unpack(memory, 4)
+
+    def element(address, index):
+        group = index >> 5
+        step = f16(address) * float32(scale(address, group))
+        quant = low(address, index) | (high(address, index) << 4)
+        return step * float32(quant) - f16(address + 2) * float32(minimum(address, group))
+
+    return element
