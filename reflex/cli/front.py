@@ -1,0 +1,138 @@
+"""The front door of the command line: argv to keyword arguments in microseconds, then the command, then the exit code.
+
+A command's `PARAMETERS` rows are (name, kind, default, help). An upper-case name is a required positional; `--name` is
+an option. Kinds: "text", "int", "float", "switch", "texts" (repeatable, gives a tuple), or a tuple of allowed words.
+`parse` gives up (None) on whatever is not plain - help, unknown flags, missing or extra words, values that look like
+flags - and the Typer app, built from the same rows, takes over. Called by the launcher and by the tests.
+"""
+
+import sys
+from posix import _exit
+
+from ..errors import InternalError, OutOfMemoryError, ReflexError
+from .output import Output
+
+SHOWN = (  # every command
+    ("--json", "switch", False, "One JSON object per line on stdout."),
+    ("--timings", "switch", False, "Print milliseconds since process start per phase on stderr."),
+    ("--trace", "switch", False, "Show a Python traceback with an error."),
+)
+ENGINE = (  # every command that runs a model
+    ("--backend", ("auto", "cpu", "reference"), "auto", "What computes; auto picks the fastest usable one."),
+    ("--ctx", "int", 0, "Context length in tokens; 0 takes what the request needs, up to the model's own."),
+    ("--threads", "int", 0, "Threads of the CPU backend; 0 takes what pays for this request."),
+)
+
+
+def destination(name):
+    """The keyword argument a parameter row fills."""
+    return name.lstrip("-").lower().replace("-", "_")
+
+
+def command(name):
+    """The module of a command, or None where there is no such command."""
+    if not name.isidentifier():
+        return None
+    full = f"reflex.cli.{name}"
+    try:
+        module = __import__(full, None, None, ["run"])
+    except ModuleNotFoundError as error:
+        if error.name != full:
+            raise
+        return None
+    return module if hasattr(module, "PARAMETERS") else None
+
+
+def _value(kind, text):
+    """The converted value, or None where Typer should judge it."""
+    if text[:1] == "-" and text != "-":
+        return None
+    if kind == "text" or kind == "texts":
+        return text
+    if kind == "int":
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    if kind == "float":
+        whole, _, fraction = text.partition(".")
+        return float(text) if text.isascii() and whole.isdigit() and (fraction.isdigit() or "." not in text) else None
+    return text if text in kind else None
+
+
+def parse(argv):
+    """(module, keyword arguments) for a plain command line, else None."""
+    module = command(argv[0]) if argv else None
+    if module is None:
+        return None
+    positionals, options, values = [], {}, {}
+    for row in module.PARAMETERS:
+        if row[0][0] == "-":
+            options[row[0]] = row
+            values[destination(row[0])] = row[2]
+        else:
+            positionals.append(row)
+    words = iter(argv[1:])
+    given = 0
+    for word in words:
+        if word[:1] == "-" and word != "-":
+            flag, equals, text = word.partition("=")
+            row = options.get(flag)
+            if row is None:
+                return None
+            name = destination(flag)
+            if row[1] == "switch":
+                if equals:
+                    return None
+                values[name] = True
+                continue
+            value = _value(row[1], text if equals else next(words, "--"))
+            if value is None:
+                return None
+            values[name] = (*values[name], value) if row[1] == "texts" else value
+        elif given < len(positionals):
+            values[destination(positionals[given][0])] = word
+            given += 1
+        else:
+            return None
+    return (module, values) if given == len(positionals) else None
+
+
+def execute(module, values, first=None):
+    """Run a command; returns the exit code of the process. `first`: (clock, CPU time) in ns at the first Python line."""
+    trace = values.pop("trace")
+    out = Output(module.__name__.rpartition(".")[2], values.pop("json"), values.pop("timings"), first)
+    try:
+        try:
+            code = module.run(out, **values)
+            out.finish()
+            return code
+        except ReflexError as error:
+            problem = error
+        except MemoryError:
+            problem = OutOfMemoryError("out of memory", remedy="use a shorter context (--ctx) or free memory")
+        except BrokenPipeError:
+            return 141  # what a shell reports for a process ended by SIGPIPE
+        except KeyboardInterrupt:
+            return 130
+        except Exception as error:
+            problem = InternalError(f"{type(error).__name__}: {error}", remedy="run again with --trace and report it")
+            problem.__cause__ = error
+        if trace:
+            from traceback import print_exception
+
+            print_exception(problem)
+        out.error(problem)
+        return problem.exit_code
+    except BrokenPipeError:
+        return 141
+
+
+def main(first=None):
+    """The process: never returns. Interpreter teardown would cost 3 ms, so everything is written before and skipped."""
+    parsed = parse(sys.argv[1:])
+    if parsed is None:
+        from .app import main as slow
+
+        code = slow(sys.argv[1:], first)
+    else:
+        module, values = parsed
+        code = execute(module, values, first)
+    _exit(code)

@@ -1,0 +1,114 @@
+"""Where a command's words go: results to stdout, all else to stderr, JSON lines and phase times on request.
+
+Writes go straight to the file descriptors: nothing is left to flush when the process ends by `_exit`. A closed stdout
+raises BrokenPipeError, any other failed write InputOutputError. Used by every command; made by the front.
+"""
+
+from posix import write as _write
+from time import perf_counter_ns, sleep
+
+from ..errors import InputOutputError
+
+SCHEMA_VERSION = 1
+
+
+def _send(descriptor, data):
+    while data:
+        try:
+            data = data[_write(descriptor, data) :]
+        except BlockingIOError:
+            sleep(0.001)
+
+
+def _encode(text):
+    """UTF-8; bytes that came in through argv undecodable go out as they came."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        pass
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+class Output:
+    """The output of one command."""
+
+    __slots__ = ("_clock", "_marks", "_start", "command", "json", "timings")
+
+    def __init__(self, command, json=False, timings=False, first=None):
+        self.command = command
+        self.json = json
+        self.timings = timings
+        self._marks = []
+        self._start = None
+        if timings:
+            self._begin(first)
+
+    def _begin(self, first):
+        from .. import settings
+
+        clock, used = first or (perf_counter_ns(), 0)
+        self._start = settings.start_ns()
+        self._clock = "exec"
+        if self._start is None:
+            # The kernel's own start time has 10 ms steps. CPU time since exec is a lower bound of the time passed, and
+            # equals it when the files are cached and a core is free.
+            self._start, self._clock = clock - used, "exec estimated from CPU time"
+        self._marks.append(("launch", clock))
+        self.mark("imports")
+
+    def mark(self, name):
+        """The phase `name` ends now."""
+        if self.timings:
+            self._marks.append((name, perf_counter_ns()))
+
+    def text(self, text):
+        """Write text of the result."""
+        try:
+            _send(1, _encode(text))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputOutputError("cannot write the result", found=error.strerror, where="stdout") from None
+
+    def note(self, text):
+        """Write one line for the person; a closed stderr is not an error."""
+        try:
+            _send(2, _encode(f"{text}\n"))
+        except OSError:
+            return
+
+    def record(self, kind, fields):
+        """Write one JSON line of type `kind`."""
+        from .jsonline import encode
+
+        self.text(encode({"schema_version": SCHEMA_VERSION, "type": kind, **fields}) + "\n")
+
+    def error(self, problem):
+        """Report a ReflexError: one line on stderr, and the `error` object under --json."""
+        self.note(f"reflex: {problem.category}: {problem}")
+        if self.json:
+            try:
+                self.record("error", problem.as_dict())
+            except InputOutputError:
+                return  # stderr has said it
+
+    def phases(self):
+        """{phase: milliseconds since process start at which it ended}, in order."""
+        return {name: round((at - self._start) / 1e6, 3) for name, at in self._marks}
+
+    def finish(self):
+        """Report the phases if they were asked for."""
+        if not self.timings:
+            return
+        phases = self.phases()
+        if self.json:
+            self.record("phases", {"command": self.command, "clock": self._clock, "phases": phases})
+            return
+        before = 0.0
+        self.note(f"{'phase':<12}{'ms':>9}{'since exec':>12}   ({self._clock})")
+        for name, at in phases.items():
+            self.note(f"{name:<12}{at - before:9.2f}{at:12.2f}")
+            before = at

@@ -1,0 +1,148 @@
+"""What `reflex doctor` knows: checks of the machine and of the installation, each with what was found and what to do.
+
+A check never raises: what it cannot find out it reports. Called by the doctor command only; nothing here is on a cold path.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import sys
+import sysconfig
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import demo, native
+from .errors import ReflexError
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: str  # ok, warn or fail
+    found: str
+    remedy: str | None = None
+
+    def as_dict(self):
+        return asdict(self)
+
+
+def examine():
+    """Every check, in the order in which a person should care."""
+    return [*_cpu(), *_cache(), *_python(), *_pth_files(), *_huge_pages(), *_threads(), *_demo()]
+
+
+def _read(path):
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _cpu():
+    levels = native.usable_levels()
+    if not levels:
+        yield Check("cpu", "fail", f"{native.machine()}: no kernels are built for this CPU", "use --backend reference")
+    elif levels[0] != native.MACHINE_LEVELS[native.machine()][0][0]:
+        yield Check("cpu", "ok", f"{levels[0]}; wider vectors exist on newer CPUs")
+    else:
+        yield Check("cpu", "ok", levels[0])
+
+
+def _cache():
+    """The manifest, every blob it lists, the blob this machine would use, and whether it is current in a source tree."""
+    folder = Path(native.cache_folder())
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        entries = {level: (entry["file"], entry["sha256"]) for level, entry in manifest["host"].items()}
+    except (OSError, ValueError, KeyError) as error:
+        yield Check("cache", "fail", f"{folder}/manifest.json: {error}", native.REPAIR)
+        return
+    for level, (name, digest) in sorted(entries.items()):
+        try:
+            whole = hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+        except OSError as error:
+            yield Check("cache", "fail", f"{name}: {error.strerror}", native.REPAIR)
+            continue
+        yield Check("cache", "ok", f"{level} whole") if whole else Check("cache", "fail", f"{name} is damaged", native.REPAIR)
+    best = native.usable_levels()[:1]
+    if best and best[0] not in entries:
+        yield Check("cache", "warn", f"no blob for {best[0]}, the best level here", f"run: python precompile.py --only {best[0]}")
+    try:
+        native.library()
+    except ReflexError as error:
+        yield Check("cache", "fail", str(error))
+    yield from _sources(manifest)
+
+
+def _sources(manifest):
+    """In a source tree: are the kernels newer than the cache? The recorded compiler stands in for an absent one."""
+    script = PACKAGE.parent / "precompile.py"
+    if not script.exists():
+        return
+    spec = importlib.util.spec_from_file_location("precompile", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(module)["compiler"] = lambda: manifest["compiler"]
+    if module.sources_digest() == manifest["sources"]:
+        yield Check("cache", "ok", "current with the kernel sources")
+    else:
+        yield Check("cache", "warn", "older than the kernel sources", "run: python precompile.py")
+
+
+def _python():
+    version = platform.python_version()
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        yield Check("python", "warn", f"{version} is not tested", "use Python 3.11, 3.12 or 3.13")
+    elif "--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        advice = "a distribution's build starts 1-2 ms sooner"
+        yield Check("python", "warn", f"{version}, built without profile-guided optimisation", advice)
+    else:
+        yield Check("python", "ok", version)
+    if sys.flags.no_site:
+        yield Check("launcher", "ok", "starts Python without site")
+    else:
+        advice = "install into a venv and run its bin/reflex"
+        yield Check("launcher", "warn", "Python imported site: 1-2 ms later, more with .pth files", advice)
+
+
+def _pth_files():
+    """Files that make every Python start with `site` run code; the launcher avoids them, other programs do not."""
+    folders = {Path(sysconfig.get_path("purelib")), PACKAGE.parent}
+    for folder in sorted(folders):
+        for path in sorted(folder.glob("*.pth")):
+            if any(line.startswith(("import ", "import\t")) for line in _read(path).splitlines()):
+                yield Check("pth", "warn", f"{path} runs code at every Python start", "keep Reflex in a venv of its own")
+
+
+def _huge_pages():
+    text = _read("/sys/kernel/mm/transparent_hugepage/enabled")
+    mode = text[text.find("[") + 1 : text.find("]")] if "[" in text else "unknown"
+    if mode in ("always", "madvise"):
+        yield Check("huge pages", "ok", mode)
+    else:
+        advice = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)"
+        yield Check("huge pages", "warn", f"{mode}: token tables cost 4-14 ms more on a large vocabulary", advice)
+
+
+def _threads():
+    cores = len(os.sched_getaffinity(0))
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    limit = int(quota[0]) / int(quota[1]) if len(quota) == 2 and quota[0].isdigit() else cores
+    load = os.getloadavg()[0]
+    if limit < cores:
+        yield Check("threads", "warn", f"{cores} cores, but a quota of {limit:.1f}", f"use --threads {max(1, int(limit))}")
+    elif load > cores:
+        yield Check("threads", "warn", f"{cores} cores with a load of {load:.1f}", "times measured now are not this machine's")
+    else:
+        yield Check("threads", "ok", f"{cores} cores")
+
+
+def _demo():
+    try:
+        yield Check("demo", "ok", demo.path())
+    except ReflexError as error:
+        yield Check("demo", "warn", error.message, error.remedy)

@@ -1,0 +1,12 @@
+"""Every environment variable that Reflex reads at run time, each a function here. Nothing else reads the environment.
+
+    REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
+"""
+
+from posix import environ
+
+
+def start_ns():
+    """The caller's clock at process start, or None where it gave none or not a number."""
+    text = environ.get(b"REFLEX_T0", b"")
+    return int(text) if text.isdigit() else None
