@@ -53,6 +53,7 @@ class Header:
         self.mapping = mapping
         self.size = size
         self.stamp = stamp  # (device, inode, size, modification time in ns) when opened
+        self.metadata = None
         self.tensors = {}
 
     def is_changed(self):
@@ -93,6 +94,15 @@ def _map(path):
     return Header(path, mapping, status.st_size, _stamp(status))
 
 
+def _check_count(header, count, what, most, each, room, offset):
+    where = f"{header.path} offset {offset}"
+    if count > most:
+        raise ModelFileError(f"impossible {what} count", f"at most {most}", count, where)
+    if count * each > room:
+        message = f"truncated: {count} {what}s need at least {count * each} bytes of header, have {room}"
+        raise ModelFileError(message, where=where, remedy="download or convert the model again")
+
+
 def _check_start(header, start):
     """The first 24 bytes: sets the version; returns the counts of keys and tensors, both possible for this file's size."""
     if start[:4] != MAGIC or int.from_bytes(start[4:8], "little") not in VERSIONS:
@@ -102,17 +112,8 @@ def _check_start(header, start):
     header.version = int.from_bytes(start[4:8], "little")
     tensors, keys = int.from_bytes(start[8:16], "little"), int.from_bytes(start[16:24], "little")
     room = min(header.size, HEADER_BYTES) - 24
-    for count, what, most, each, offset in (
-        (tensors, "tensor", TENSORS, TENSOR_MIN_BYTES, 8),
-        (keys, "key", KEYS, KEY_MIN_BYTES, 16),
-    ):
-        if count > most or count * each > room:
-            raise ModelFileError(
-                f"{what} count is impossible for a file of {header.size} bytes",
-                expected=f"at most {min(most, room // each)}",
-                found=count,
-                where=f"{header.path} offset {offset}",
-            )
+    _check_count(header, tensors, "tensor", TENSORS, TENSOR_MIN_BYTES, room, 8)
+    _check_count(header, keys, "key", KEYS, KEY_MIN_BYTES, room, 16)
     return keys, tensors
 
 
@@ -188,7 +189,8 @@ def _read_tensors(header, view, records, first):
         tensors[name] = Tensor(name, kind & 0xFFFFFFFF, shape, base + offset, nbytes, elements)
         if offset & mask or offset < end:
             dense = False
-        end = offset + nbytes
+        if nbytes:
+            end = offset + nbytes
     if not dense or end > room:
         from .faults import check_extents
 
@@ -196,18 +198,22 @@ def _read_tensors(header, view, records, first):
     header.data_end = header.data_start + end
 
 
+def parse(header):
+    """Fill a Header that has its mapping: keys, alignment, tensors. ModelFileError for anything wrong with the bytes."""
+    keys, tensors = _check_start(header, native.bytes_at(header.mapping.address, 24))
+    end, records = _walk(header, keys, tensors)
+    view = native.view(header.mapping.address, end)
+    _read_keys(header, view, records, keys)
+    header.alignment = _read_alignment(header)
+    header.data_start = (end + header.alignment - 1) & -header.alignment
+    _read_tensors(header, view, records, 8 * keys)
+
+
 def open_header(path):
-    """Map and walk one GGUF file; a Header. ModelFileError for anything wrong with it."""
+    """Map and walk one GGUF file; a Header."""
     header = _map(path)
-    header.metadata = None
     try:
-        keys, tensors = _check_start(header, native.bytes_at(header.mapping.address, 24))
-        end, records = _walk(header, keys, tensors)
-        view = native.view(header.mapping.address, end)
-        _read_keys(header, view, records, keys)
-        header.alignment = _read_alignment(header)
-        header.data_start = (end + header.alignment - 1) & -header.alignment
-        _read_tensors(header, view, records, 8 * keys)
+        parse(header)
     except BaseException:
         header.close()
         raise
