@@ -9,16 +9,46 @@ from hashlib import sha256
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from .export import helper
-from .intrinsics import F32, I64
-from .intrinsics import f16 as half
-from .intrinsics import f32 as single
-from .intrinsics import i8 as byte
-from .intrinsics import i16 as word
-from .intrinsics import i32 as dword
-from .intrinsics import i64 as quad
+from .export import helper, inline
+from .intrinsics import F32, I64, float_of_bits
 
 function = helper
+
+_I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
+_F16, _F32, _F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+
+
+def _loader(name, kind, conversion, result):
+    """Read a `kind` at an address. What it reads never changes, so LLVM may reuse it across stores."""
+    goal = _I64 if result is I64 else _F32
+
+    def codegen(context, builder, signature, arguments):
+        value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return getattr(builder, conversion)(value, goal) if conversion else value
+
+    def typing(typingctx, address):
+        return result(I64), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+u8 = _loader("u8", _I8, "zext", I64)
+i8 = _loader("i8", _I8, "sext", I64)
+u16 = _loader("u16", _I16, "zext", I64)
+i16 = _loader("i16", _I16, "sext", I64)
+u32 = _loader("u32", _I32, "zext", I64)
+i32 = _loader("i32", _I32, "sext", I64)
+i64 = _loader("i64", _I64, "sitofp", F32)
+f16 = _loader("f16", _F16, "fpext", F32)
+f32 = _loader("f32", _F32, None, F32)
+f64 = _loader("f64", _F64, "fptrunc", F32)
+
+
+@inline
+def bf16(address):
+    return float_of_bits(u16(address) << 16)
 
 
 @intrinsic
@@ -26,7 +56,7 @@ def float32(typingctx, value):
     """An integer of at most 32 bits as float32; 32 because vector units convert those fastest."""
 
     def codegen(context, builder, signature, arguments):
-        return builder.sitofp(builder.trunc(arguments[0], dword), single)
+        return builder.sitofp(builder.trunc(arguments[0], _I32), _F32)
 
     return F32(I64), codegen
 
@@ -34,33 +64,15 @@ def float32(typingctx, value):
 @intrinsic
 def half_of_bits(typingctx, bits):
     def codegen(context, builder, signature, arguments):
-        return builder.fpext(builder.bitcast(builder.trunc(arguments[0], word), half), single)
+        return builder.fpext(builder.bitcast(builder.trunc(arguments[0], _I16), _F16), _F32)
 
     return F32(I64), codegen
-
-
-def _narrowed(name, kind, conversion):
-    """Load a number of 64 bits and round it to float32."""
-
-    def codegen(context, builder, signature, arguments):
-        value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
-        return getattr(builder, conversion)(value, single)
-
-    def typing(typingctx, address):
-        return F32(I64), codegen
-
-    typing.__name__ = typing.__qualname__ = name
-    return intrinsic(typing)
-
-
-f64 = _narrowed("f64", ir.DoubleType(), "fptrunc")
-i64 = _narrowed("i64", quad, "sitofp")
 
 
 def table(data):
     """Function index -> signed byte `index` of `data`; the bytes live in the object's constants. No bounds check."""
     name = f"table_{sha256(data).hexdigest()[:16]}"
-    kind = ir.ArrayType(byte, len(data))
+    kind = ir.ArrayType(_I8, len(data))
 
     def codegen(context, builder, signature, arguments):
         constant = builder.module.globals.get(name)
@@ -69,8 +81,8 @@ def table(data):
             constant.initializer = ir.Constant(kind, bytearray(data))
             constant.global_constant = constant.unnamed_addr = True
             constant.linkage = "internal"
-        zero = ir.Constant(quad, 0)
-        return builder.sext(builder.load(builder.gep(constant, [zero, arguments[0]], inbounds=True), align=1), quad)
+        zero = ir.Constant(_I64, 0)
+        return builder.sext(builder.load(builder.gep(constant, [zero, arguments[0]], inbounds=True), align=1), _I64)
 
     def typing(typingctx, index):
         return I64(I64), codegen
