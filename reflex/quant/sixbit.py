@@ -19,19 +19,15 @@ def decode(blocks, at):
 
 
 def unpack(memory, at):
-    """Functions (block address, j) -> scale j and -> minimum j."""
+    """Functions (block address, j) -> scale j and -> minimum j. Without branches, so that compilers can share their work."""
     u8 = memory.u8
 
     def scale(address, j):
-        base = address + at
-        if j < 4:
-            return u8(base + j) & 63
-        return (u8(base + 4 + j) & 15) | ((u8(base - 4 + j) >> 6) << 4)
+        upper, byte = j >> 2, address + at + (j & 3)
+        return (u8(byte + 8 * upper) & 15) | (((u8(byte) >> (4 + 2 * upper)) & 3) << 4)
 
     def minimum(address, j):
-        base = address + at
-        if j < 4:
-            return u8(base + 4 + j) & 63
-        return (u8(base + 4 + j) >> 4) | ((u8(base + j) >> 6) << 4)
+        upper, byte = j >> 2, address + at + 4 + (j & 3)
+        return ((u8(byte + 4 * upper) >> (4 * upper)) & 15) | (((u8(byte) >> (4 + 2 * upper)) & 3) << 4)
 
     return memory.function(scale), memory.function(minimum)
