@@ -25,7 +25,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     10: ("sidecar",),
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
-BUILD_SIDE_MAY_USE = {"kernels", "quant", "tokenizer", "native", "errors"}
+BUILD_SIDE_MAY_USE = {"kernels", "quant", "tokenizer", "gguf", "native", "errors"}
 THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
     "numpy": ("quant/", "ops/", "backends/reference", "check", "api", "notebook", "tools/"),
     "gguf": ("tools/",),
