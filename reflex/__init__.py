@@ -1,0 +1,33 @@
+"""Reflex: scores and continues text with a GGUF model, from a cold start, with code compiled ahead of time.
+
+Everything public is re-exported from here and imported on first use: `import reflex` itself does nothing.
+"""
+
+__version__ = "0.1.0"
+
+_HOME = {  # public name -> module that owns it
+    "Candidate": "score",
+    "Decision": "score",
+    "Generated": "generate",
+    "Generation": "generate",
+    "Model": "api",
+    "ReflexError": "errors",
+    "Session": "session",
+    "Token": "generate",
+    "load": "api",
+}
+
+__all__ = ["Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Session", "Token", "load"]
+
+
+def __getattr__(name):
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'reflex' has no attribute {name!r}")
+    value = getattr(__import__(f"reflex.{home}", None, None, [name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *_HOME])

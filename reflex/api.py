@@ -1,0 +1,146 @@
+"""The Python interface: `load` a model, then ask it. `import reflex` re-exports this lazily.
+
+    m = reflex.load("model.gguf")
+    m.system1("The capital of France is", [" Paris", " London"]).best_text
+    print(m.generate("Once upon a time", max_tokens=40))
+
+A Model is one file, one backend and one timeline with prefix reuse; `session()` opens further timelines of the caller's own.
+Refuses more than one request at a time by design: it computes in the calling thread. numpy is imported only for arrays.
+"""
+
+from .check import check as _check
+from .errors import StateError
+from .generate import generate as _generate
+from .score import score as _score
+
+
+def load(path, backend="auto", context=None, threads=None):
+    """Open a GGUF file (a path, or `demo`) and return a Model.
+
+    `backend`: auto, cpu or reference. `context`: tokens, by default the model's own limit. `threads`: by default the cores
+    this process may use. Raises one error of `reflex.ReflexError`'s tree, naming what was expected and what to do."""
+    from posix import fspath
+
+    from .open import open_model
+
+    return Model(*open_model(fspath(path), backend, context, threads))
+
+
+class Model:
+    """An open model; `with` closes it. Every method may be called any number of times; prefixes are reused between calls."""
+
+    def __init__(self, file, tokenizer, session):
+        self._file = file
+        self._session = session
+        self.tokenizer = tokenizer
+
+    @property
+    def path(self):
+        return self._live().model
+
+    @property
+    def backend(self):
+        """Name of the backend that computes: cpu or reference."""
+        return self._live().backend
+
+    @property
+    def context(self):
+        """The most tokens of prompt and answer together."""
+        return self._live().context
+
+    def system1(self, prompt, candidates, rule="sum", temperature=1.0, terminator=""):
+        """Score candidate continuations in one forward pass; returns a Decision. See reflex/score.py for the rules."""
+        return _score(self._live(), prompt, candidates, rule, temperature, terminator)
+
+    def generate(self, prompt, stream=False, max_tokens=None, stop=(), logprobs=False, **sampling):
+        """Continue `prompt`; returns a Generated (its str() is the text), or with `stream` an iterator of Token events.
+
+        `sampling`: temperature (0 = the most likely token), top_k, top_p, min_p, repeat_penalty, repeat_last, seed."""
+        generation = _generate(self._live().fork(), prompt, max_tokens, stop, logprobs, **sampling)
+        return generation if stream else generation.result()
+
+    def logits(self, text, every=False):
+        """Logits after `text` as a float32 array [vocabulary]; with `every`, after each of its tokens [tokens, vocabulary]."""
+        import numpy
+
+        session = self._live()
+        ids = session.encode(text)
+        rows = range(1, len(ids) + 1) if every else (len(ids),)
+        found = numpy.empty((len(rows), session.plan.vocabulary), numpy.float32)
+        for at, count in enumerate(rows):
+            session.sync(ids[:count])
+            found[at] = session.plan.logits(0)
+        return found if every else found[0]
+
+    def tokenize(self, text, add_special=True, parse_special=True):
+        """Token ids of `text`. `add_special`: begin and end tokens where the file asks for them."""
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids, special=True):
+        """Text of token ids; bytes that are no UTF-8 become U+FFFD."""
+        return self.tokenizer.decode(ids, special=special).decode("utf-8", "replace")
+
+    def session(self):
+        """A new, empty timeline with `sync`, `append`, `fork` and `rewind`; it shares this model's cache."""
+        session = self._live().fork()
+        session.rewind(0)
+        return session
+
+    def check(self, reference, prompt, steps=16, **options):
+        """Compare with another Model, Session or recording step by step; returns a Checked. See reflex/check.py."""
+        if isinstance(reference, Model):
+            reference = reference._live()
+        return _check(self._live(), reference, prompt, steps, **options)
+
+    def trace(self, text, taps=None):
+        """What every step of the program produced for `text`, computed by the reference backend: {name: array [rows, columns]}.
+
+        Names are `<step number>.<buffer>`, in order. `taps`: keep only buffers of these names. Arrays are copies."""
+        return trace(self._file, self._live(), text, taps)
+
+    def close(self):
+        """Give back all memory; the model cannot be used afterwards."""
+        if self._session is not None:
+            self._session.close()
+            self._file.close()
+            self._session = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        if self._session is None:
+            return "Model(closed)"
+        return f"Model({self.path!r}, backend={self.backend!r}, context={self.context})"
+
+    def _live(self):
+        if self._session is None:
+            raise StateError("the model was closed", remedy="load it again")
+        return self._session
+
+
+def trace(file, session, text, taps=None):
+    """See Model.trace: runs `text` once through a reference plan of its own and collects its tapped steps."""
+    from .arch import load_spec
+    from .backends.reference import Plan
+    from .program import build
+
+    ids = session.encode(text)
+    session.reserve(len(ids), 0)
+    plan = Plan(file, build(load_spec(file)), len(ids))
+    found = {}
+
+    def keep(name, number, array):
+        if taps is None or name in taps:
+            found[f"{number}.{name}"] = array.copy()
+
+    plan.taps = keep
+    try:
+        rows = list(range(len(ids)))
+        plan.evaluate(ids, 0, rows, [0] * len(ids), [0] * len(ids), rows)
+    finally:
+        plan.close()
+    return found

@@ -1,0 +1,188 @@
+"""Continues a text token by token: the loop, the stops, and which text may be shown already.
+
+Owns the hold-back of text (partial UTF-8 by the tokenizer's stream, beginnings of stop strings here) and the reason for ending.
+Refuses, before any work, a prompt and length that the context cannot hold. Called by the API and the command line.
+"""
+
+from .errors import InvalidInputError
+from .records import Record
+from .sample import Sampling, penalize, restore, uniform
+
+DEFAULT_TOKENS = 256  # where the caller names no length: this many, or as many as the context holds
+
+
+TOKEN_FIELDS = ("index", "id", "text", "logprob")
+GENERATED_FIELDS = ("command", "model", "backend", "text", "token_ids", "finish_reason", "prompt_tokens")
+
+
+class Token(Record):
+    """One step. `id` is None in the last event, which only brings text that was held back; `text` is what may be shown now.
+
+    `logprob`: natural logarithm of the model's own probability of the token (no temperature, no penalty), or None."""
+
+    __slots__ = TOKEN_FIELDS
+
+
+class Generated(Record):
+    """A finished generation. `text` ends before a stop string; `token_ids` holds all tokens computed but the end token."""
+
+    __slots__ = GENERATED_FIELDS
+
+    def __str__(self):
+        return self.text
+
+
+class Generation:
+    """An iterator of Token events. Afterwards, or after `interrupt()`, `finish_reason` is stop, length or interrupt.
+
+    Attributes at any time: `text` (shown so far), `token_ids`, `finish_reason` (None while running), `prompt_tokens`, `seed`."""
+
+    def __init__(self, session, prompt, max_tokens=None, stop=(), logprobs=False, sampling=None):
+        self.session = session
+        self.sampling = sampling or Sampling()
+        self.seed = self.sampling.seed
+        self.logprobs = logprobs
+        self.token_ids = []
+        self.text = ""
+        self.finish_reason = None
+        self._holder = StopHolder(stop)
+        self._prompt = session.encode(prompt)
+        self.prompt_tokens = len(self._prompt)
+        self.max_tokens = self._length(max_tokens)
+        self._stream = session.tokenizer.stream()
+
+    def _length(self, wanted):
+        """How many tokens to make; refuses what does not fit."""
+        if wanted is None:
+            self.session.reserve(self.prompt_tokens, 1)
+            return min(DEFAULT_TOKENS, self.session.context - self.prompt_tokens)
+        if wanted < 1 or wanted != int(wanted):
+            raise InvalidInputError("max_tokens has no meaning", "a whole number, 1 or more", repr(wanted))
+        self.session.reserve(self.prompt_tokens, wanted)
+        return int(wanted)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.finish_reason is not None:
+            raise StopIteration
+        try:
+            return self._step()
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
+
+    def _step(self):
+        """Compute one token; returns its event, or the last event."""
+        count = len(self.token_ids)
+        if count == self.max_tokens:
+            return self._finish("length")
+        if count == 0:
+            self.session.sync(self._prompt)
+        else:
+            self.session.append(self.token_ids[-1])
+        token = self._pick(count)
+        if token in self.session.tokenizer.eog:
+            return self._finish("stop")
+        logprob = self.session.plan.logprobs(0, [token])[0] if self.logprobs else None
+        self.token_ids.append(token)
+        shown = self._show(self._stream.feed(token))
+        if self._holder.found:
+            self.finish_reason = "stop"
+        return Token(count, token, shown, logprob)
+
+    def _pick(self, count):
+        """The next token by the sampling settings; `count` numbers the draws."""
+        plan, sampling = self.session.plan, self.sampling
+        old = None
+        if sampling.repeat_penalty != 1 and sampling.repeat_last:
+            logits = plan.logits(0)
+            old = penalize(logits, set(self.session.ids[-sampling.repeat_last :]), sampling.repeat_penalty)
+        try:
+            if sampling.temperature == 0:
+                return plan.argmax(0)
+            random = uniform(sampling.seed, count)
+            return plan.sample(0, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, random)
+        finally:
+            if old:
+                restore(logits, old)
+
+    def _show(self, text):
+        shown = self._holder.feed(text)
+        self.text += shown
+        return shown
+
+    def _flush(self, reason):
+        """End for `reason`; returns the text that was held back and is now known not to begin a stop string."""
+        shown = self._holder.feed(self._stream.finish())
+        if not self._holder.found:
+            shown += self._holder.finish()
+        self.text += shown
+        self.finish_reason = "stop" if self._holder.found else reason
+        return shown
+
+    def _finish(self, reason):
+        shown = self._flush(reason)
+        if not shown:
+            raise StopIteration
+        return Token(len(self.token_ids), None, shown, None)
+
+    def interrupt(self):
+        """End now, as after Ctrl-C; returns the text that was held back. Does nothing when already ended."""
+        return self._flush("interrupt") if self.finish_reason is None else ""
+
+    def result(self):
+        """Run to the end if it has not ended; returns the Generated record."""
+        for _ in self:
+            pass
+        session = self.session
+        ids = tuple(self.token_ids)
+        return Generated("generate", session.model, session.backend, self.text, ids, self.finish_reason, self.prompt_tokens)
+
+
+class StopHolder:
+    """Passes text through until a stop string appears; holds back an end that could begin one."""
+
+    def __init__(self, stops):
+        if isinstance(stops, str):
+            stops = (stops,)
+        self.stops = tuple(stops)
+        for text in self.stops:
+            if not isinstance(text, str) or not text:
+                raise InvalidInputError("a stop string has no meaning", "at least one character", repr(text))
+        self.found = False
+        self._held = ""
+
+    def feed(self, text):
+        """Add text; returns what may be shown. After the first stop string (`found`) nothing more is."""
+        if self.found:
+            return ""
+        text = self._held + text
+        places = [at for at in (text.find(stop) for stop in self.stops) if at >= 0]
+        if places:
+            self.found = True
+            self._held = ""
+            return text[: min(places)]
+        keep = self._possible(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def _possible(self, text):
+        """Length of the longest end of `text` that begins a stop string."""
+        longest = max(map(len, self.stops), default=1) - 1
+        for size in range(min(longest, len(text)), 0, -1):
+            end = text[len(text) - size :]
+            if any(stop.startswith(end) for stop in self.stops):
+                return size
+        return 0
+
+    def finish(self):
+        """The held text: nothing follows that could complete a stop string."""
+        text, self._held = self._held, ""
+        return text
+
+
+def generate(session, prompt, max_tokens=None, stop=(), logprobs=False, **settings):
+    """Start a Generation of `prompt`; `settings` are those of Sampling (temperature, top_k, top_p, min_p, repeat_penalty, seed)."""
+    return Generation(session, prompt, max_tokens, stop, logprobs, Sampling(**settings))

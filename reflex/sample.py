@@ -1,0 +1,100 @@
+"""Which token comes next: the sampling settings, the random numbers, and the definition that every backend's `sample` follows.
+
+Order of the filters: repeat penalty (by the caller, on the logits), softmax at the temperature, top-k, top-p, min-p, draw.
+Temperature 0 takes the largest logit, the lowest id among equals; the repeat penalty acts there too. Called by generate.
+Refuses settings that have no meaning (negative temperature, top-p of 0, ...).
+"""
+
+from math import exp, fsum, isfinite
+
+from .errors import InvalidInputError
+
+MASK = (1 << 64) - 1
+
+
+class Sampling:
+    """Settings of one generation. `top_k` 0, `top_p` 1, `min_p` 0 and `repeat_penalty` 1 switch a filter off."""
+
+    __slots__ = ("min_p", "repeat_last", "repeat_penalty", "seed", "temperature", "top_k", "top_p")
+
+    def __init__(self, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0, repeat_last=64, seed=None):
+        _require("temperature", temperature, isfinite(temperature) and temperature >= 0, "0 or more")
+        _require("top_k", top_k, top_k >= 0 and top_k == int(top_k), "a whole number, 0 (off) or more")
+        _require("top_p", top_p, 0 < top_p <= 1, "more than 0, at most 1 (off)")
+        _require("min_p", min_p, 0 <= min_p < 1, "0 (off) or more, less than 1")
+        _require("repeat_penalty", repeat_penalty, isfinite(repeat_penalty) and repeat_penalty > 0, "more than 0; 1 is off")
+        _require("repeat_last", repeat_last, repeat_last >= 0 and repeat_last == int(repeat_last), "a whole number, 0 or more")
+        self.temperature = float(temperature)
+        self.top_k = int(top_k)
+        self.top_p = float(top_p)
+        self.min_p = float(min_p)
+        self.repeat_penalty = float(repeat_penalty)
+        self.repeat_last = int(repeat_last)  # how many of the last tokens the penalty looks at
+        self.seed = fresh_seed() if seed is None else int(seed) & MASK
+
+
+def _require(name, value, holds, expected):
+    if not holds:
+        raise InvalidInputError(f"{name} has no meaning", expected, repr(value))
+
+
+def fresh_seed():
+    """64 random bits from the operating system."""
+    from posix import urandom
+
+    return int.from_bytes(urandom(8), "little")
+
+
+def uniform(seed, count):
+    """Number `count` (0, 1, ...) of the stream `seed`: a multiple of 2^-53 in [0, 1).
+
+    The splitmix64 generator: the counter times the golden ratio, plus the seed, through its 64-bit mixing function."""
+    z = (seed + (count + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def penalize(logits, recent, penalty):
+    """Weaken the tokens of `recent` in place: positive logits are divided by `penalty`, others multiplied (CTRL, 2019).
+
+    Returns the old values as {id: logit}, for `restore`."""
+    old = {token: logits[token] for token in recent}
+    for token, value in old.items():
+        logits[token] = value / penalty if value > 0 else value * penalty
+    return old
+
+
+def restore(logits, old):
+    """Undo `penalize`."""
+    for token, value in old.items():
+        logits[token] = value
+
+
+def choose(logits, temperature, top_k, top_p, min_p, random):
+    """The definition of `Plan.sample` over any sequence of floats: the id drawn by `random` in [0, 1).
+
+    Candidates are ordered by falling logit, equal ones by rising id. top-k keeps the first k; top-p the shortest prefix whose
+    probability among those reaches top_p; min-p those at least min_p times as likely as the first. The draw takes the first
+    candidate at which the running probability exceeds random times the total that is left."""
+    if temperature == 0:
+        return max(range(len(logits)), key=lambda token: (logits[token], -token))
+    order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+    if top_k:
+        order = order[:top_k]
+    top = logits[order[0]]
+    weights = [exp((logits[token] - top) / temperature) for token in order]
+    if top_p < 1:
+        limit, mass, count = top_p * fsum(weights), 0.0, 0
+        while count < len(weights) and (count == 0 or mass < limit):
+            mass += weights[count]
+            count += 1
+        weights = weights[:count]
+    if min_p > 0:
+        weights = [weight for weight in weights if weight >= min_p]
+    goal, mass = random * fsum(weights), 0.0
+    for token, weight in zip(order, weights, strict=False):
+        mass += weight
+        if mass > goal:
+            return token
+    return order[len(weights) - 1]

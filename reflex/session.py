@@ -1,0 +1,174 @@
+"""One timeline of tokens over a Plan: what the cache holds, what can be reused, what fits.
+
+Owns the mapping of tokens to cache slots: the token at position p of a timeline lies in slot p, and candidate branches lie
+behind it. Refuses, before any work, anything longer than the context. Called by score, generate, check and api.
+
+A fork is a second timeline over the same cache: both keep their own list of tokens, and whichever is used next reuses the
+longest prefix that the cache still holds and computes the rest.
+"""
+
+from .errors import ContextOverflowError, InvalidInputError, StateError
+
+BATCH = 512  # tokens evaluated at once: bounds the activation buffers whatever the length of the prompt
+
+
+class Batch:
+    """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
+
+    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "shared")
+
+    def __init__(self, first_slot):
+        self.first_slot = first_slot  # cache slot of row 0
+        self.ids = []  # [rows]
+        self.positions = []  # [rows] rope position
+        self.shared = []  # [rows] attends to slots [0, shared)
+        self.branch = []  # [rows] and to slots [branch, own slot]
+        self.outputs = []  # rows whose logits are wanted, ascending
+        self.plain = 0  # leading rows that continue the timeline itself
+
+    def add(self, token, position, shared, branch):
+        """Append one token; returns its row."""
+        self.ids.append(token)
+        self.positions.append(position)
+        self.shared.append(shared)
+        self.branch.append(branch)
+        return len(self.ids) - 1
+
+    def add_plain(self, tokens):
+        """Append tokens of the timeline itself, at the position that equals their slot."""
+        rows = len(tokens)
+        start = self.first_slot + len(self.ids)
+        self.ids += tokens
+        self.positions += range(start, start + rows)
+        self.shared += [0] * rows
+        self.branch += [0] * rows
+        self.plain += rows
+
+    def want(self, row):
+        """Ask for the logits of `row`; returns their index among the outputs of this batch."""
+        if not self.outputs or self.outputs[-1] != row:
+            self.outputs.append(row)
+        return len(self.outputs) - 1
+
+
+class _Slots:
+    """The tokens whose keys and values the cache holds, slot by slot; shared by a session and its forks."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self):
+        self.ids = []
+
+
+class Session:
+    """One timeline. `ids`: its tokens so far. Create it over a plan; copy it with `fork`."""
+
+    __slots__ = ("_slots", "backend", "ids", "longest", "model", "plan", "tokenizer")
+
+    def __init__(self, plan, tokenizer, model="", backend="", longest=None):
+        self.plan = plan
+        self.tokenizer = tokenizer
+        self.model = model  # path of the file, for results
+        self.backend = backend  # name of the backend, for results
+        self.longest = plan.context if longest is None else longest  # tokens the model was trained for, for remedies
+        self.ids = []
+        self._slots = _Slots()
+
+    @property
+    def context(self):
+        """The most tokens a timeline can hold."""
+        return self.plan.context
+
+    def encode(self, text):
+        """Token ids of a `text` that starts a timeline: a begin token where the file asks for one, never an end token."""
+        tokenizer = self.tokenizer
+        ids = list(tokenizer.encode(raw(text)))
+        if tokenizer.add_eos and ids and ids[-1] == tokenizer.eos:
+            del ids[-1]
+        if not ids:
+            remedy = "give at least one character: this model has no begin token to start from"
+            raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens", remedy=remedy)
+        return ids
+
+    def reserve(self, prompt, wanted):
+        """Refuse a timeline of `prompt` + `wanted` tokens that the context cannot hold; nothing has been computed yet."""
+        limit = self.plan.context
+        if prompt + wanted > limit:
+            found = f"{prompt} prompt + {wanted} wanted = {prompt + wanted} tokens"
+            remedy = "shorten the prompt or ask for less"
+            if self.longest > limit:
+                remedy += f", or raise --ctx (this model allows {self.longest})"
+            raise ContextOverflowError("the text does not fit the context", f"at most {limit} tokens", found, remedy=remedy)
+
+    def held(self, ids):
+        """How many leading tokens of `ids` the cache holds."""
+        have = self._slots.ids
+        most = min(len(have), len(ids))
+        if have[:most] == ids[:most]:
+            return most
+        count = 0
+        while have[count] == ids[count]:
+            count += 1
+        return count
+
+    def evaluate(self, batch):
+        """Run one batch; the record of what the cache holds stays true even when the run is interrupted."""
+        have = self._slots.ids
+        if batch.plain and batch.first_slot > len(have):
+            raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
+        del have[batch.first_slot :]
+        self.plan.evaluate(batch.ids, batch.first_slot, batch.positions, batch.shared, batch.branch, batch.outputs)
+        have += batch.ids[: batch.plain]
+
+    def sync(self, ids):
+        """Make `ids` this timeline; computes what the cache lacks, and always the last token, whose logits are then row 0.
+
+        Returns the number of tokens reused. Raises ContextOverflowError before any work."""
+        if not ids:
+            raise InvalidInputError("a timeline needs at least one token", "1 token", "0 tokens")
+        self.reserve(len(ids), 0)
+        reused = start = min(self.held(ids), len(ids) - 1)
+        while start < len(ids):
+            batch = Batch(start)
+            batch.add_plain(ids[start : start + BATCH])
+            start += len(batch.ids)
+            if start == len(ids):
+                batch.want(len(batch.ids) - 1)
+            self.evaluate(batch)
+        self.ids = list(ids)
+        return reused
+
+    def append(self, token):
+        """Extend the timeline by one token; its logits are then row 0."""
+        self.sync([*self.ids, token])
+
+    def rewind(self, count):
+        """Keep the first `count` tokens of the timeline; what the cache holds of them is reused later."""
+        if not 0 <= count <= len(self.ids):
+            raise StateError("cannot rewind to this length", f"0 to {len(self.ids)}", str(count))
+        del self.ids[count:]
+
+    def fork(self):
+        """A second timeline that starts with the same tokens and shares the cache."""
+        copy = Session(self.plan, self.tokenizer, self.model, self.backend, self.longest)
+        copy.ids = list(self.ids)
+        copy._slots = self._slots
+        return copy
+
+    def close(self):
+        """Give back the memory of the plan; no fork may be used afterwards."""
+        self._slots.ids.clear()
+        self.plan.close()
+
+
+def raw(text):
+    """UTF-8 bytes of `text`; bytes pass through, and undecodable bytes of an argument come out as they went in."""
+    if isinstance(text, str):
+        try:
+            return text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            found = f"U+{ord(text[error.start]):04X} at character {error.start}"
+            raise InvalidInputError("the text holds a lone surrogate", "Unicode text or bytes", found) from None
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise InvalidInputError("this is not text", "str or bytes", type(text).__name__)

@@ -1,0 +1,132 @@
+"""A model without weights: a Plan whose logits are a hash of what the token may see, and a tokenizer that merges greedily.
+
+Any mistake in slots, positions, visibility or reuse changes every logit, so equality here means equal computation.
+"""
+
+import math
+import random
+from array import array
+from hashlib import blake2b
+
+from reflex.sample import choose
+
+PIECES = ["is ", " is", " Paris", " Lon", "don", " the", "the", "aa", " b", "\n\n", "\u00e9", "ab", " P"]
+
+
+class FakeTokenizer:
+    """Ids: 0 begin, 1 and 2 end of generation, 3 to 258 the bytes, then PIECES; the longest match from the left wins."""
+
+    def __init__(self, add_bos=False, add_eos=False):
+        self.specials = {b"<s>": 0, b"</s>": 1, b"<end>": 2}
+        self.pieces = [*self.specials, *(bytes([value]) for value in range(256)), *(text.encode() for text in PIECES)]
+        self.size = len(self.pieces)
+        self.bos, self.eos, self.eot = 0, 1, 2
+        self.add_bos, self.add_eos = add_bos, add_eos
+        self.eog = frozenset((1, 2))
+        self._known = {piece: token for token, piece in enumerate(self.pieces)}
+        self._longest = max(map(len, self.pieces))
+
+    def encode(self, text, add_special=True, parse_special=True):
+        data = text.encode() if isinstance(text, str) else bytes(text)
+        ids = [self.bos] if add_special and self.add_bos else []
+        at = 0
+        while at < len(data):
+            for size in range(self._longest, 0, -1):
+                piece = data[at : at + size]
+                token = self._known.get(piece)
+                if token is not None and len(piece) == size and (parse_special or piece not in self.specials):
+                    break
+            ids.append(token)
+            at += size
+        return ids + ([self.eos] if add_special and self.add_eos else [])
+
+    def decode(self, ids, special=True):
+        return b"".join(self.piece(token, special) for token in ids)
+
+    def piece(self, token, special=True):
+        return b"" if not special and self.is_special(token) else self.pieces[token]
+
+    def is_special(self, token):
+        return token < 3
+
+    is_control = is_special
+
+    def stream(self):
+        return FakeStream(self)
+
+
+class FakeStream:
+    def __init__(self, tokenizer):
+        import codecs
+
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token):
+        return self._decoder.decode(self._tokenizer.piece(token))
+
+    def finish(self):
+        return self._decoder.decode(b"", True)
+
+
+class FakePlan:
+    """`script`: {number of visible tokens: id} forces those ids to win, for tests that need a known text."""
+
+    def __init__(self, vocabulary, context=64, script=None):
+        self.context = context
+        self.vocabulary = vocabulary
+        self.script = script or {}
+        self.calls = []  # rows and outputs of every evaluate
+        self.interrupt_at = None  # number of the evaluate that Ctrl-C meets
+        self.closed = False
+        self._slots = [None] * context
+        self._rows = []
+
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
+        count = len(ids)
+        assert count and len(positions) == len(shared) == len(branch) == count
+        assert first_slot >= 0 and first_slot + count <= self.context
+        assert list(outputs) == sorted(set(outputs)) and all(0 <= row < count for row in outputs)
+        self.calls.append((count, len(outputs)))
+        if self.interrupt_at == len(self.calls):
+            self._slots[first_slot : first_slot + count] = [None] * count
+            raise KeyboardInterrupt
+        for row in range(count):
+            self._slots[first_slot + row] = (positions[row], ids[row])
+        self._rows = [self._see(first_slot + row, positions[row], shared[row], branch[row]) for row in outputs]
+
+    def _see(self, slot, position, shared, branch):
+        assert shared <= branch <= slot or (shared == 0 and branch <= slot)
+        visible = self._slots[:shared] + self._slots[branch : slot + 1]
+        assert [at for at, _ in visible] == list(range(position + 1)), "every earlier position exactly once"
+        noise = random.Random(blake2b(repr(visible).encode(), digest_size=8).digest())
+        logits = array("f", (noise.gauss(0, 3) for _ in range(self.vocabulary)))
+        if len(visible) in self.script:
+            logits[self.script[len(visible)]] = 100.0
+        return logits
+
+    def logits(self, row):
+        return memoryview(self._rows[row])
+
+    def logprobs(self, row, token_ids):
+        values = self._rows[row]
+        top = max(values)
+        total = top + math.log(math.fsum(math.exp(value - top) for value in values))
+        return [values[token] - total for token in token_ids]
+
+    def argmax(self, row):
+        return self._rows[row].index(max(self._rows[row]))
+
+    def sample(self, row, temperature, top_k, top_p, min_p, random):
+        return choose(self._rows[row], temperature, top_k, top_p, min_p, random)
+
+    def close(self):
+        self.closed = True
+
+
+def session(context=64, script=None, **options):
+    """A Session over a FakePlan."""
+    from reflex.session import Session
+
+    tokenizer = FakeTokenizer(**options)
+    return Session(FakePlan(tokenizer.size, context, script), tokenizer, "fake.gguf", "fake")

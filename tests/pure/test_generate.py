@@ -1,0 +1,250 @@
+"""Generation: stops, held back text, lengths, sampling, seeds."""
+
+import math
+
+import pytest
+from fakes import FakeTokenizer, session
+
+from reflex.errors import ContextOverflowError, InvalidInputError
+from reflex.generate import Generation, StopHolder, generate
+from reflex.sample import Sampling, choose, fresh_seed, penalize, restore, uniform
+
+PROMPT = "abc"  # two tokens
+
+
+def scripted(text, **options):
+    """A session that continues PROMPT with exactly the tokens of `text`."""
+    ids = FakeTokenizer().encode(text)
+    start = len(FakeTokenizer().encode(PROMPT))
+    return session(script={start + number: token for number, token in enumerate(ids)}, **options), ids
+
+
+def shown(generation):
+    return [event.text for event in generation]
+
+
+def test_greedy_follows_the_largest_logit_and_streams():
+    s, ids = scripted("hello Paris")
+    generation = generate(s, PROMPT, max_tokens=len(ids))
+    events = list(generation)
+    assert [event.id for event in events] == ids
+    assert [event.index for event in events] == list(range(len(ids)))
+    assert "".join(event.text for event in events) == generation.text == "hello Paris"
+    assert events[-1].text == " Paris"
+    assert generation.finish_reason == "length"
+    assert all(event.logprob is None for event in events)
+    assert s.plan.calls == [(2, 1)] + [(1, 1)] * (len(ids) - 1)
+
+
+def test_logprobs_are_the_models_own():
+    s = session()
+    (event,) = generate(s, PROMPT, max_tokens=1, logprobs=True, temperature=5.0, seed=1)
+    s.sync(s.encode(PROMPT))
+    assert event.logprob == s.plan.logprobs(0, [event.id])[0] < 0
+
+
+@pytest.mark.parametrize("end", ["</s>", "<end>"])
+def test_stops_on_every_end_token_without_showing_it(end):
+    s, ids = scripted(f"hello{end}more")
+    result = generate(s, PROMPT, max_tokens=20).result()
+    assert (result.text, result.finish_reason) == ("hello", "stop")
+    assert list(result.token_ids) == ids[:5]
+    assert str(result) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "reason"),
+    [
+        (["o wo"], "hell", "stop"),
+        ("lo", "hel", "stop"),
+        (["world", "o"], "hell", "stop"),
+        (["d!"], "hello worl", "stop"),
+        (["d!?"], "hello world!", "length"),
+        (["h"], "", "stop"),
+        (["hello world!"], "", "stop"),
+        (["xyz"], "hello world!", "length"),
+        (["llo ", "lo w", "wor"], "he", "stop"),
+    ],
+)
+def test_stop_strings_across_tokens(stops, text, reason):
+    s, ids = scripted("hello world!")
+    generation = generate(s, PROMPT, max_tokens=len(ids), stop=stops)
+    assert "".join(shown(generation)) == text
+    assert (generation.text, generation.finish_reason) == (text, reason)
+
+
+def test_text_that_may_begin_a_stop_string_is_held_back_and_no_more():
+    holder = StopHolder(["END", "\n\n"])
+    shown = {"a": "a", "E": "", "x": "Ex", "\n": "", "b": "\nb", "EN": "", "EN ": "ENEN ", "\n\n": "", "z": ""}
+    assert [holder.feed(piece) for piece in shown] == list(shown.values())
+    assert holder.found
+    holder = StopHolder(["END"])
+    assert holder.feed("abE") == "ab"
+    assert holder.finish() == "E"
+
+
+def test_the_end_shows_what_was_held_back():
+    s, ids = scripted("abEN")
+    generation = generate(s, PROMPT, max_tokens=len(ids), stop=["END"])
+    events = list(generation)
+    assert events[-1].id is None and events[-1].text == "EN"
+    assert generation.text == "abEN"
+
+
+def test_partial_utf8_is_held_back():
+    s, ids = scripted("日本")
+    assert len(ids) == 6
+    assert shown(generate(s, PROMPT, max_tokens=6)) == ["", "", "日", "", "", "本"]
+    generation = generate(s, PROMPT, max_tokens=4)
+    assert shown(generation) == ["", "", "日", "", "\ufffd"]
+    assert generation.text == "日\ufffd"
+
+
+def test_a_stop_string_completed_by_the_flush():
+    s, ids = scripted("ab日")
+    result = generate(s, PROMPT, max_tokens=len(ids) - 1, stop=["\ufffd"]).result()
+    assert (result.text, result.finish_reason) == ("ab", "stop")
+
+
+def test_interrupt_keeps_what_exists():
+    s, _ = scripted("helloEN and more")
+    s.plan.interrupt_at = 8
+    generation = generate(s, PROMPT, max_tokens=12, stop=["END"])
+    parts = []
+    with pytest.raises(KeyboardInterrupt):
+        for event in generation:
+            parts.append(event.text)
+    assert "".join(parts) == "hello"
+    assert generation.text == "helloEN"
+    assert generation.finish_reason == "interrupt"
+    assert generation.interrupt() == "" and list(generation) == []
+    assert generation.result().finish_reason == "interrupt"
+
+
+def test_interrupt_from_outside_returns_the_held_text():
+    s, _ = scripted("abEN and more")
+    generation = generate(s, PROMPT, max_tokens=12, stop=["END"])
+    for event in generation:
+        if event.index == 2:
+            break
+    assert generation.interrupt() == "EN"
+    assert generation.result().text == "abEN"
+
+
+def test_lengths_and_the_context():
+    s = session(context=10)
+    length = len(s.encode(PROMPT))
+    assert len(generate(s, PROMPT, max_tokens=10 - length).result().token_ids) <= 10 - length
+    s = session(context=10)
+    with pytest.raises(ContextOverflowError, match="9 wanted"):
+        generate(s, PROMPT, max_tokens=9)
+    with pytest.raises(ContextOverflowError):
+        generate(s, "x" * 10)
+    with pytest.raises(InvalidInputError):
+        generate(s, PROMPT, max_tokens=0)
+    assert s.plan.calls == []
+    unlimited, _ = scripted("hello and on and", context=10)
+    result = generate(unlimited, PROMPT).result()
+    assert (len(result.token_ids), result.finish_reason) == (10 - length, "length")
+
+
+def test_the_second_generation_reuses_the_first():
+    s, _ = scripted("hello")
+    generate(s, PROMPT, max_tokens=5).result()
+    generate(s, PROMPT, max_tokens=5).result()
+    assert s.plan.calls[5] == (1, 1)
+
+
+def test_same_seed_same_text_other_seed_other_text():
+    def text(seed):
+        return generate(session(), PROMPT, max_tokens=20, temperature=2.0, seed=seed).result().token_ids
+
+    assert text(1) == text(1)
+    assert len({text(seed) for seed in range(5)}) == 5
+
+
+def test_a_seed_is_always_known():
+    generation = Generation(session(), PROMPT, sampling=Sampling(temperature=1.0))
+    again = Generation(session(), PROMPT, sampling=Sampling(temperature=1.0, seed=generation.seed))
+    assert generation.result() == again.result()
+    assert fresh_seed() != fresh_seed()
+
+
+def test_uniform_is_splitmix64():
+    # First outputs of the published generator for seed 0, top 53 bits.
+    for count, value in enumerate((0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)):
+        assert uniform(0, count) == (value >> 11) / 2**53
+    values = [uniform(7, count) for count in range(4000)]
+    assert all(0 <= value < 1 for value in values)
+    assert abs(sum(values) / 4000 - 0.5) < 0.02
+
+
+LOGITS = [1.0, 3.0, 2.0, 3.0, -5.0]
+
+
+def drawn(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, steps=2000):
+    counts = [0] * len(LOGITS)
+    for step in range(steps):
+        counts[choose(LOGITS, temperature, top_k, top_p, min_p, (step + 0.5) / steps)] += 1
+    return [count / steps for count in counts]
+
+
+def test_sampling_definition():
+    weights = [math.exp(value) for value in LOGITS]
+    assert drawn() == pytest.approx([w / sum(weights) for w in weights], abs=1e-3)
+    halved = [math.exp(value / 2) for value in LOGITS]
+    assert drawn(temperature=2.0) == pytest.approx([w / sum(halved) for w in halved], abs=1e-3)
+    assert drawn(top_k=1) == [0, 1, 0, 0, 0], "of equal logits the lowest id is kept"
+    assert drawn(top_k=2) == [0, 0.5, 0, 0.5, 0]
+    assert drawn(top_p=0.5) == [0, 0.5, 0, 0.5, 0]
+    assert drawn(top_p=1e-9) == [0, 1, 0, 0, 0]
+    assert drawn(min_p=0.9) == [0, 0.5, 0, 0.5, 0]
+    assert drawn(min_p=0.3)[2] > 0 == drawn(min_p=0.4)[2]
+    assert drawn(temperature=1e-30) == [0, 0.5, 0, 0.5, 0]
+    assert drawn(temperature=0) == [0, 1, 0, 0, 0]
+    assert choose(LOGITS, 1.0, 0, 1.0, 0.0, 1 - 2**-53) == 4
+
+
+def test_repeat_penalty_and_its_undoing():
+    logits = [2.0, -2.0, 4.0]
+    old = penalize(logits, {0, 1}, 2.0)
+    assert logits == [1.0, -4.0, 4.0]
+    restore(logits, old)
+    assert logits == [2.0, -2.0, 4.0]
+
+
+def test_repeat_penalty_acts_at_temperature_zero_and_leaves_the_logits():
+    s = session(script={2: 70, 3: 70, 4: 70})
+    plain = generate(s, PROMPT, max_tokens=3).result()
+    assert plain.token_ids == (70, 70, 70)
+    s = session(script={2: 70, 3: 70, 4: 70})
+    generation = generate(s, PROMPT, max_tokens=2, repeat_penalty=1000.0, logprobs=True)
+    first, second = generation
+    assert first.id == 70 != second.id
+    assert s.plan.logits(0)[70] == 100.0
+    assert second.logprob == s.plan.logprobs(0, [second.id])[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": -1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 1.5},
+        {"min_p": 1},
+        {"repeat_penalty": 0},
+        {"repeat_last": -1},
+    ],
+)
+def test_settings_without_meaning_are_refused(settings):
+    with pytest.raises(InvalidInputError):
+        Sampling(**settings)
+
+
+@pytest.mark.parametrize("stop", ["", [""], [b"x"]])
+def test_stop_strings_without_meaning_are_refused(stop):
+    with pytest.raises(InvalidInputError):
+        generate(session(), PROMPT, stop=stop)
