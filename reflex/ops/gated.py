@@ -1,0 +1,46 @@
+"""gated: act(g) * u, the gated feed-forward unit (Shazeer 2020, arXiv 2002.05202); in place of g.
+
+silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel, arXiv 1606.08415).
+"""
+
+from math import pi, sqrt
+
+OPERANDS = {
+    "out": "g [rows, n]",
+    "ins": ("g [rows, n]", "u [rows, n]"),
+    "weights": (),
+    "args": ("act: silu or gelu",),
+    "state": (),
+}
+TOLERANCE = 1e-5
+CASES = tuple(
+    {"rows": rows, "n": n, "act": act}
+    for act in ("silu", "gelu")
+    for rows, n in ((1, 1), (1, 31), (1, 32), (2, 33), (3, 256), (33, 1536))
+)
+BENCH = tuple({"rows": rows, "n": 8192, "act": act} for act in ("silu", "gelu") for rows in (1, 512))
+
+
+def silu(x):
+    import numpy as np
+
+    with np.errstate(over="ignore"):  # exp(-x) is infinite below -88, where the quotient rightly becomes 0
+        return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    import numpy as np
+
+    return np.float32(0.5) * x * (1 + np.tanh(np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)))
+
+
+ACTIVATIONS = {"silu": silu, "gelu": gelu}
+
+
+def reference(g, u, *, act):
+    return ACTIVATIONS[act](g) * u
+
+
+def inputs(case, random):
+    shape = (case["rows"], case["n"])
+    return (4 * random.standard_normal(shape, "float32"), random.standard_normal(shape, "float32")), {"act": case["act"]}
