@@ -3,8 +3,6 @@
 Everything public is re-exported from here and imported on first use: `import reflex` itself does nothing.
 """
 
-__version__ = "0.1.0"
-
 _HOME = {  # public name -> module that owns it
     "Candidate": "score",
     "Decision": "score",

@@ -1,6 +1,6 @@
 """Which token comes next: the sampling settings, the random numbers, and the definition that every backend's `sample` follows.
 
-Order of the filters: repeat penalty (by the caller, on the logits), softmax at the temperature, top-k, top-p, min-p, draw.
+Order, as in llama.cpp's default chain: repeat penalty (here, on the logits), top-k, top-p, min-p, and the temperature last.
 Temperature 0 takes the largest logit, the lowest id among equals; the repeat penalty acts there too. Called by generate.
 Refuses settings that have no meaning (negative temperature, top-p of 0, ...).
 """
@@ -75,24 +75,24 @@ def choose(logits, temperature, top_k, top_p, min_p, random):
     """The definition of `Plan.sample` over any sequence of floats: the id drawn by `random` in [0, 1).
 
     Candidates are ordered by falling logit, equal ones by rising id. top-k keeps the first k; top-p the shortest prefix whose
-    probability among those reaches top_p; min-p those at least min_p times as likely as the first. The draw takes the first
-    candidate at which the running probability exceeds random times the total that is left."""
+    probability among those, at temperature 1, reaches top_p; min-p those at least min_p times as likely as the first. The draw
+    takes the first candidate at which the running sum of exp(logit / temperature) exceeds random times the whole sum."""
     if temperature == 0:
         return max(range(len(logits)), key=lambda token: (logits[token], -token))
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     if top_k:
         order = order[:top_k]
-    top = logits[order[0]]
-    weights = [exp((logits[token] - top) / temperature) for token in order]
+    below = [logits[token] - logits[order[0]] for token in order]  # at most 0
     if top_p < 1:
-        limit, mass, count = top_p * fsum(weights), 0.0, 0
-        while count < len(weights) and (count == 0 or mass < limit):
-            mass += weights[count]
+        mass, goal, count = 0.0, top_p * fsum(map(exp, below)), 0
+        while count < len(below) and (count == 0 or mass < goal):
+            mass += exp(below[count])
             count += 1
-        weights = weights[:count]
+        del below[count:]
     if min_p > 0:
-        weights = [weight for weight in weights if weight >= min_p]
-    goal, mass = random * fsum(weights), 0.0
+        below = [value for value in below if exp(value) >= min_p]
+    weights = [exp(value / temperature) for value in below]
+    mass, goal = 0.0, random * fsum(weights)
     for token, weight in zip(order, weights, strict=False):
         mass += weight
         if mass > goal:

@@ -198,11 +198,25 @@ def test_sampling_definition():
     assert drawn(top_k=2) == [0, 0.5, 0, 0.5, 0]
     assert drawn(top_p=0.5) == [0, 0.5, 0, 0.5, 0]
     assert drawn(top_p=1e-9) == [0, 1, 0, 0, 0]
+    assert drawn(temperature=9.0, top_p=0.5) == [0, 0.5, 0, 0.5, 0], "the temperature comes last"
     assert drawn(min_p=0.9) == [0, 0.5, 0, 0.5, 0]
     assert drawn(min_p=0.3)[2] > 0 == drawn(min_p=0.4)[2]
     assert drawn(temperature=1e-30) == [0, 0.5, 0, 0.5, 0]
     assert drawn(temperature=0) == [0, 1, 0, 0, 0]
     assert choose(LOGITS, 1.0, 0, 1.0, 0.0, 1 - 2**-53) == 4
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_the_reference_backend_follows_the_definition(case):
+    numpy = pytest.importorskip("numpy")
+    from reflex.backends.reference import draw
+
+    rng = numpy.random.default_rng(case)
+    logits = rng.normal(0, 2, 50).astype(numpy.float32)
+    logits[rng.integers(0, 50, 10)] = logits[0]
+    settings = [(0.7, 0, 1.0, 0.0), (1.0, 5, 1.0, 0.0), (1.3, 0, 0.8, 0.0), (2.0, 0, 1.0, 0.05), (1.0, 20, 0.9, 0.1)][case % 5]
+    for random in rng.random(20):
+        assert draw(logits, *settings, random) == choose(logits.tolist(), *settings, random)
 
 
 def test_repeat_penalty_and_its_undoing():
