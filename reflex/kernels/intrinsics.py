@@ -21,6 +21,41 @@ def declare(builder, name, result, arguments):
     return known or ir.Function(module, ir.FunctionType(result, arguments), name)
 
 
+def _has_halves():
+    """Whether the target converts half floats by itself; x86 does since F16C, before it LLVM would call a library."""
+    return current().machine != "x86_64" or current().avx2
+
+
+def half_to_single(builder, bits):
+    """The float32 value of an i16 that holds a half float."""
+    if _has_halves():
+        return builder.fpext(builder.bitcast(bits, f16), f32)
+    wide = builder.zext(bits, i32)
+    magnitude = builder.shl(builder.and_(wide, i32(0x7FFF)), i32(13))
+    finite = builder.bitcast(builder.fmul(builder.bitcast(magnitude, f32), ir.Constant(f32, 2.0**112)), i32)  # subnormals too
+    special = builder.or_(magnitude, i32(0x7F800000))  # infinity and NaN
+    chosen = builder.select(builder.icmp_unsigned("<", magnitude, i32(0x7C00 << 13)), finite, special)
+    sign = builder.shl(builder.and_(wide, i32(0x8000)), i32(16))
+    return builder.bitcast(builder.or_(chosen, sign), f32)
+
+
+def single_to_half(builder, value):
+    """A float32 rounded to half (ties to even), as an i16."""
+    if _has_halves():
+        return builder.bitcast(builder.fptrunc(value, f16), i16)
+    bits = builder.bitcast(value, i32)
+    magnitude = builder.and_(bits, i32(0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, i32(13)), i32(1))
+    rebased = builder.sub(builder.add(magnitude, builder.add(odd, i32(0xFFF))), i32(112 << 23))
+    normal = builder.lshr(rebased, i32(13))  # a carry into exponent 31 is the infinity it should be
+    sum_with_half = builder.fadd(builder.bitcast(magnitude, f32), ir.Constant(f32, 0.5))  # its last place is 2**-24
+    subnormal = builder.sub(builder.bitcast(sum_with_half, i32), i32(0x3F000000))
+    special = builder.select(builder.icmp_unsigned(">", magnitude, i32(0x7F800000)), i32(0x7E00), i32(0x7C00))
+    small = builder.select(builder.icmp_unsigned("<", magnitude, i32(0x38800000)), subnormal, normal)
+    chosen = builder.select(builder.icmp_unsigned("<", magnitude, i32(0x47800000)), small, special)
+    return builder.trunc(builder.or_(chosen, builder.lshr(builder.and_(bits, i32(0x80000000)), i32(16))), i16)
+
+
 def _loader(name, kind, extend, result):
     def codegen(context, builder, signature, arguments):
         value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
@@ -40,8 +75,18 @@ load_i16 = _loader("load_i16", i16, "sext", I64)
 load_u32 = _loader("load_u32", i32, "zext", I64)
 load_i32 = _loader("load_i32", i32, "sext", I64)
 load_i64 = _loader("load_i64", i64, None, I64)
-load_f16 = _loader("load_f16", f16, "fpext", F32)
 load_f32 = _loader("load_f32", f32, None, F32)
+
+
+@intrinsic
+def load_f16(typingctx, address):
+    """The half float at an address, as float32."""
+
+    def codegen(context, builder, signature, arguments):
+        bits = builder.load(builder.inttoptr(arguments[0], i16.as_pointer()), align=1)
+        return half_to_single(builder, bits)
+
+    return F32(I64), codegen
 
 
 def _storer(name, kind, narrow, argument):
@@ -69,7 +114,7 @@ def store_f16(typingctx, address, value):
     """Round a float32 to half (ties to even) and store it."""
 
     def codegen(context, builder, signature, arguments):
-        builder.store(builder.fptrunc(arguments[1], f16), builder.inttoptr(arguments[0], f16.as_pointer()), align=1)
+        builder.store(single_to_half(builder, arguments[1]), builder.inttoptr(arguments[0], i16.as_pointer()), align=1)
         return context.get_dummy_value()
 
     return types.void(I64, F32), codegen

@@ -10,12 +10,12 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from .export import helper, inline
-from .intrinsics import F32, I64, float_of_bits
+from .intrinsics import F32, I64, float_of_bits, half_to_single
 
 function = helper
 
 _I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
-_F16, _F32, _F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+_F32, _F64 = ir.FloatType(), ir.DoubleType()
 
 
 def _loader(name, kind, conversion, result):
@@ -25,6 +25,8 @@ def _loader(name, kind, conversion, result):
     def codegen(context, builder, signature, arguments):
         value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        if conversion == "half":
+            return half_to_single(builder, value)
         return getattr(builder, conversion)(value, goal) if conversion else value
 
     def typing(typingctx, address):
@@ -41,7 +43,7 @@ i16 = _loader("i16", _I16, "sext", I64)
 u32 = _loader("u32", _I32, "zext", I64)
 i32 = _loader("i32", _I32, "sext", I64)
 i64 = _loader("i64", _I64, "sitofp", F32)
-f16 = _loader("f16", _F16, "fpext", F32)
+f16 = _loader("f16", _I16, "half", F32)
 f32 = _loader("f32", _F32, None, F32)
 f64 = _loader("f64", _F64, "fptrunc", F32)
 
@@ -64,7 +66,7 @@ def float32(typingctx, value):
 @intrinsic
 def half_of_bits(typingctx, bits):
     def codegen(context, builder, signature, arguments):
-        return builder.fpext(builder.bitcast(builder.trunc(arguments[0], _I16), _F16), _F32)
+        return half_to_single(builder, builder.trunc(arguments[0], _I16))
 
     return F32(I64), codegen
 

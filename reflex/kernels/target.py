@@ -39,7 +39,10 @@ TARGETS = {
 
 def environment(target):
     """What a build process for `target` must have in its environment before it imports numba."""
-    return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
+    name, features = target.cpu, target.features
+    if target.machine != platform.machine():  # numba first compiles for the machine it runs on, whatever the goal
+        name, features = ("x86-64-v3", "") if platform.machine() == "x86_64" else ("generic", "")
+    return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
 
 
 def current():
