@@ -116,7 +116,7 @@ def _check_name(header, count):
     name = shard_name(header.path)
     number = header.metadata.u("split.no", 0) + 1
     if name is None:
-        remedy = "give the first shard under its own name; join shards with llama-gguf-split --merge, not cat"
+        remedy = "give the first shard under its own name; join shards with gguf-split --merge, not cat"
         found = "a name that is not a shard's"
         if header.size > header.data_end and _joined(header):
             found += ", and another GGUF file after its own data"
