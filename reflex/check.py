@@ -5,6 +5,8 @@ or a recording made earlier with `record`. Owns the tolerances. Called by the `c
 Refuses a recording of another prompt or vocabulary.
 """
 
+from __future__ import annotations
+
 from math import exp, fsum, isfinite, log, sqrt
 
 from .errors import InternalError, InvalidInputError
@@ -13,23 +15,34 @@ from .records import Record, table
 TOLERANCE = 0.4  # largest difference of a log-probability, in standard deviations of the reference's logits
 MARGIN = 0.5  # logits: a closer race between the first two may end the other way without being an error
 RECORDED = 64  # most likely tokens that a recording keeps per step
-STEP_FIELDS = ("step", "token_id", "difference", "same_argmax", "margin", "within")
-CHECKED_FIELDS = ("command", "model", "backend", "against", "prompt_tokens", "tolerance", "same", "first_different")
-CHECKED_FIELDS += ("worst", "steps")
 
 
 class Step(Record):
-    """One position. `difference`: largest |log-probability difference| in units of the reference's logit deviation.
+    """One position."""
 
-    `token_id`: the reference's most likely token, and the next input of both; `margin`: its lead over its runner-up, in logits."""
-
-    __slots__ = STEP_FIELDS
+    step: int
+    token_id: int  # the reference's most likely token, and the next input of both sides
+    difference: float  # largest difference of a log-probability, in standard deviations of the reference's logits
+    same_argmax: bool
+    margin: float  # lead of the reference's token over its runner-up, in logits
+    within: bool  # the tolerance
+    __slots__ = (*__annotations__,)
 
 
 class Checked(Record):
-    """What `check` found. `same`: every step is within the tolerance; `first_different`: the first that is not, or None."""
+    """What `check` found."""
 
-    __slots__ = CHECKED_FIELDS
+    command: str
+    model: str  # path of the file
+    backend: str
+    against: str
+    prompt_tokens: int
+    tolerance: float  # standard deviations of the reference's logits
+    same: bool  # every step is within the tolerance
+    first_different: int | None  # number of the first step that is not
+    worst: float  # largest difference of all steps
+    steps: tuple[Step, ...]
+    __slots__ = (*__annotations__,)
 
     @property
     def exit_code(self):
@@ -93,7 +106,8 @@ def record(session, prompt, steps=16):
     """A recording of `steps` greedy steps after `prompt`, ready for JSON; `check` compares other sessions with it."""
     ids = session.encode(prompt)
     source = views(session, ids, steps)
-    rows, sent = [], None
+    rows: list[dict] = []
+    sent = None
     for _ in range(steps):
         view = source.send(sent)
         sent = view.argmax
@@ -116,7 +130,8 @@ def check(session, reference, prompt, steps=16, tolerance=TOLERANCE):
     recorded = isinstance(reference, dict)
     trusted = replay(reference, ids, steps) if recorded else views(reference, same_ids(reference, prompt, ids), steps)
     tested = views(session, ids, steps)
-    found, sent = [], None
+    found: list[Step] = []
+    sent = None
     for number in range(steps):
         want = next(trusted) if recorded else trusted.send(sent)
         got = tested.send(sent)

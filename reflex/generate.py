@@ -4,6 +4,8 @@ Owns the hold-back of text (partial UTF-8 by the tokenizer's stream, beginnings 
 Refuses, before any work, a prompt and length that the context cannot hold. Called by the API and the command line.
 """
 
+from __future__ import annotations
+
 from .errors import InvalidInputError
 from .records import Record
 from .sample import Sampling, penalize, restore, uniform
@@ -11,22 +13,27 @@ from .sample import Sampling, penalize, restore, uniform
 DEFAULT_TOKENS = 256  # where the caller names no length: this many, or as many as the context holds
 
 
-TOKEN_FIELDS = ("index", "id", "text", "logprob")
-GENERATED_FIELDS = ("command", "model", "backend", "text", "token_ids", "finish_reason", "prompt_tokens")
-
-
 class Token(Record):
-    """One step. `id` is None in the last event, which only brings text that was held back; `text` is what may be shown now.
+    """One step of a generation."""
 
-    `logprob`: natural logarithm of the model's own probability of the token (no temperature, no penalty), or None."""
-
-    __slots__ = TOKEN_FIELDS
+    index: int  # number of the token
+    id: int | None  # None in a last event that only brings text which was held back
+    text: str  # what may be shown now; may be empty
+    logprob: float | None  # natural logarithm of the model's own probability: no temperature, no penalty
+    __slots__ = (*__annotations__,)
 
 
 class Generated(Record):
-    """A finished generation. `text` ends before a stop string; `token_ids` holds all tokens computed but the end token."""
+    """A finished generation."""
 
-    __slots__ = GENERATED_FIELDS
+    command: str
+    model: str  # path of the file
+    backend: str
+    text: str  # ends before a stop string
+    token_ids: tuple[int, ...]  # all that were computed, but the end token
+    finish_reason: str  # stop, length or interrupt
+    prompt_tokens: int
+    __slots__ = (*__annotations__,)
 
     def __str__(self):
         return self.text

@@ -59,10 +59,12 @@ def resolve_backend(name):
 def plan_class(name):
     """The Plan of a resolved backend; only its module is imported (the reference needs numpy)."""
     if name == "reference":
-        from .backends.reference import Plan
-    else:
-        from .backends.cpu import Plan
-    return Plan
+        from .backends import reference
+
+        return reference.Plan
+    from .backends import cpu
+
+    return cpu.Plan
 
 
 def context_tokens(wanted, longest):

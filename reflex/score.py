@@ -7,6 +7,8 @@ A candidate's log-probabilities do not depend on the order of candidates or on w
 as plain text and a candidate always as a branch behind it, whatever shares the pass.
 """
 
+from __future__ import annotations
+
 from itertools import pairwise
 from math import exp, fsum, isfinite, log2
 
@@ -18,21 +20,35 @@ RULES = ("sum", "mean", "byte")
 LOGITS_BYTES = 32 << 20  # bound on the logits of one pass, whatever the number of candidates
 
 
-CANDIDATE_FIELDS = ("index", "text", "token_ids", "logprobs", "sum", "mean", "per_byte", "probability")
-DECISION_FIELDS = ("command", "model", "backend", "rule", "best_index", "best_text", "entropy_bits", "margin", "prompt_tokens")
-DECISION_FIELDS += ("candidates", "warnings")
-
-
 class Candidate(Record):
-    """One scored answer. `sum`, `mean` and `per_byte` are natural logarithms; `probability` is among the candidates."""
+    """One scored answer."""
 
-    __slots__ = CANDIDATE_FIELDS
+    index: int  # place in the list of candidates
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]  # natural logarithms, one per token
+    sum: float  # of logprobs
+    mean: float  # sum per token
+    per_byte: float  # sum per byte of the scored text
+    probability: float  # among the candidates
+    __slots__ = (*__annotations__,)
 
 
 class Decision(Record):
-    """What `system1` found. `margin`: probability of the best less that of the runner-up; `entropy_bits`: of the probabilities."""
+    """What `system1` found."""
 
-    __slots__ = DECISION_FIELDS
+    command: str
+    model: str  # path of the file
+    backend: str
+    rule: str
+    best_index: int
+    best_text: str
+    entropy_bits: float  # of the candidates' probabilities
+    margin: float  # probability of the best less that of the runner-up
+    prompt_tokens: int
+    candidates: tuple[Candidate, ...]
+    warnings: tuple[str, ...]
+    __slots__ = (*__annotations__,)
 
     @property
     def best(self):
