@@ -135,25 +135,27 @@ def _walk(header, keys, tensors):
         out.free()
 
 
-def _text(header, data, offset, what):
-    """A name of the header as text."""
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        from .faults import shown
+def _not_text(header, data, offset, what):
+    from .faults import shown
 
-        raise ModelFileError(f"{what} is not UTF-8", found=shown(data), where=f"{header.path} offset {offset}") from None
+    return ModelFileError(f"{what} is not UTF-8", found=shown(data), where=f"{header.path} offset {offset}")
+
+
+def _twice(header, what, name, offset):
+    return ModelFileError(f"{what} {name!a} occurs twice", where=f"{header.path} offset {offset}", remedy="convert the model again")
 
 
 def _read_keys(header, view, records, count):
     entries = {}
     for i in range(0, 8 * count, 8):
         at, length, kind, start, items, element, nbytes, _ = records[i : i + 8]
-        name = _text(header, view[at : at + length], at, "key")
+        data = view[at : at + length]
+        try:
+            name = str(data, "utf-8")
+        except UnicodeDecodeError:
+            raise _not_text(header, data, at, "key") from None
         if name in entries:
-            raise ModelFileError(
-                f"key {name!a} occurs twice", where=f"{header.path} offset {at - 8}", remedy="convert the model again"
-            )
+            raise _twice(header, "key", name, at - 8)
         entries[name] = (kind, start, items, element, nbytes)
     header.metadata = Metadata(header.path, view, header.mapping.address, entries)
 
@@ -180,11 +182,13 @@ def _read_tensors(header, view, records, first):
     dense = True
     for i in range(first, len(records), 8):
         at, length, kind, dims, elements, nbytes, offset, _ = records[i : i + 8]
-        name = _text(header, view[at : at + length], at, "tensor name")
+        data = view[at : at + length]
+        try:
+            name = str(data, "utf-8")
+        except UnicodeDecodeError:
+            raise _not_text(header, data, at, "tensor name") from None
         if name in tensors:
-            raise ModelFileError(
-                f"tensor {name!a} occurs twice", where=f"{header.path} offset {at - 8}", remedy="convert the model again"
-            )
+            raise _twice(header, "tensor", name, at - 8)
         shape = tuple(view[dims : dims + 8 * (kind >> 32)].cast("Q"))
         tensors[name] = Tensor(name, kind & 0xFFFFFFFF, shape, base + offset, nbytes, elements)
         if offset & mask or offset < end:

@@ -191,7 +191,7 @@ def _check_shard(header, number, count):
 
 def _merge(file):
     """Gather the tensors of all shards under the first; ModelFileError on doubles and on a wrong total."""
-    tensors = file.tensors
+    tensors = file.tensors = dict(file.tensors)
     for shard in file.shards[1:]:
         for name in shard.tensors:
             if name in tensors:

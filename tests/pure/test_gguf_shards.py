@@ -42,7 +42,7 @@ def test_shards_load_as_one_model(split):
         assert native.bytes_at(file.tensors[name].address, file.tensors[name].nbytes) == value.tobytes()
     assert file.s("general.name") == "split"
     assert file.size == sum(p.stat().st_size for p in paths)
-    assert [shard.path for shard in file.shards] == [str(p) for p in paths]
+    assert [(shard.path, len(shard.tensors)) for shard in file.shards] == [(str(p), 2) for p in paths]
     file.close()
 
 
