@@ -1,4 +1,4 @@
-"""softcap: cap * tanh(x / cap), which keeps every element inside (-cap, cap); in place (Gemma 2 report, arXiv 2408.00118)."""
+"""softcap: cap * tanh(x / cap), which keeps every element inside (-cap, cap); in place."""
 
 OPERANDS = {
     "out": "logits [rows, n]",

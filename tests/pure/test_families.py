@@ -1,0 +1,150 @@
+"""Every family record, as tiny random models in the reference backend: against llama.cpp, and against itself.
+
+The models come from enumerating reflex/arch (tests/tiny.py), so a new family is tested by existing. Tolerances are in
+standard deviations of the logits; what llama.cpp adds is its GELU, which is a table of half-precision numbers.
+"""
+
+import numpy as np
+import pytest
+from llama import Llama
+from tiny import MODELS, VOCABULARY, write
+
+from reflex.arch import load_spec
+from reflex.backends.reference import Plan
+from reflex.gguf.reader import open_model
+from reflex.program import build
+
+CONTEXT = 512
+LENGTHS = (1, 7, 40, 100)  # the windows of the tiny models are 16 tokens
+AGAINST_LLAMA, AGAINST_ITSELF = 0.01, 2e-5  # largest difference / standard deviation
+
+
+def text(length, seed=7):
+    return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
+
+
+def distance(a, b):
+    return float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.std(b))
+
+
+class Tiny:
+    """A tiny model on disk, opened by Reflex."""
+
+    def __init__(self, path):
+        self.path = path
+        self.file = open_model(str(path))
+        self.program = build(load_spec(self.file), CONTEXT)
+
+    def plan(self):
+        return Plan(self.file, self.program, CONTEXT)
+
+
+def feed(plan, ids, start=0, outputs=None):
+    """Evaluates plain text from slot `start`; float32 [outputs, vocabulary], by default of every token."""
+    count = len(ids)
+    outputs = list(range(count)) if outputs is None else outputs
+    plan.evaluate(ids, start, list(range(start, start + count)), [0] * count, [0] * count, outputs)
+    return np.array([plan.logits(row) for row in range(len(outputs))])
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Tiny models by name, written once."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = Tiny(write(name, tmp_path_factory.mktemp("tiny") / f"{name}.gguf"))
+        return made[name]
+
+    yield get
+    for model in made.values():
+        model.file.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_equal_llama_cpp(tiny, name):
+    model = tiny(name)
+    oracle = Llama(model.path, CONTEXT)
+    try:
+        for length in LENGTHS:
+            ids = text(length)
+            ours = feed(model.plan(), ids)
+            assert ours.shape == (length, VOCABULARY)
+            assert distance(ours, oracle.logits(ids)) < AGAINST_LLAMA, f"prompt of {length} tokens"
+    finally:
+        oracle.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_at_once_equals_step_by_step(tiny, name):
+    model, ids = tiny(name), text(40)
+    whole, plan = feed(model.plan(), ids), model.plan()
+    steps = np.concatenate([feed(plan, [token], i) for i, token in enumerate(ids)])
+    assert distance(steps, whole) < AGAINST_ITSELF
+    plan = model.plan()
+    parts = np.concatenate([feed(plan, ids[:17], 0), feed(plan, ids[17:], 17)])
+    assert distance(parts, whole) < AGAINST_ITSELF
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_only_wanted_rows_are_computed_and_are_the_same(tiny, name):
+    model, ids = tiny(name), text(21)
+    whole = feed(model.plan(), ids)
+    some = [0, 3, 20]
+    assert distance(feed(model.plan(), ids, 0, some), whole[some]) < AGAINST_ITSELF
+    plan = model.plan()
+    assert feed(plan, ids[:20], 0, []).size == 0  # nothing wanted: the cache is filled all the same
+    assert distance(feed(plan, ids[20:], 20), whole[20:]) < AGAINST_ITSELF
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prompt_length", [3, 40])
+def test_branches_equal_separate_sequences(tiny, name, prompt_length):
+    """A prompt and its candidates in one batch, each candidate seeing the prompt and itself only."""
+    model, prompt = tiny(name), text(prompt_length)
+    candidates = [text(n, seed) for n, seed in ((3, 1), (1, 2), (22, 3))]
+    ids, positions, shared, branch, ends = list(prompt), list(range(prompt_length)), [0] * prompt_length, [0] * prompt_length, []
+    for candidate in candidates:
+        start = len(ids)
+        ids += candidate
+        positions += range(prompt_length, prompt_length + len(candidate))
+        shared += [prompt_length] * len(candidate)
+        branch += [start] * len(candidate)
+        ends.append(len(ids) - 1)
+    together = model.plan()
+    together.evaluate(ids, 0, positions, shared, branch, ends)
+    for row, candidate in enumerate(candidates):
+        alone = feed(model.plan(), prompt + candidate, 0, [prompt_length + len(candidate) - 1])
+        assert distance(together.logits(row), alone[0]) < AGAINST_ITSELF
+    later = model.plan()  # the same branches, one batch each, in slots after the prompt
+    feed(later, prompt)
+    for candidate in candidates:
+        count, slot = len(candidate), prompt_length + 30
+        positions = list(range(prompt_length, prompt_length + count))
+        later.evaluate(candidate, slot, positions, [prompt_length] * count, [slot] * count, [count - 1])
+        alone = feed(model.plan(), prompt + candidate, 0, [prompt_length + count - 1])
+        assert distance(later.logits(0), alone[0]) < AGAINST_ITSELF
+
+
+def test_results_of_a_row_agree_with_its_logits(tiny):
+    model = tiny("llama")
+    plan = model.plan()
+    x = feed(plan, text(5), 0, [4])[0].astype(np.float64)
+    expected = x - x.max() - np.log(np.exp(x - x.max()).sum())
+    assert np.allclose(plan.logprobs(0, [0, 5, 511]), expected[[0, 5, 511]], atol=1e-12)
+    assert plan.argmax(0) == int(np.argmax(x))
+    assert plan.sample(0, 0.0, 0, 1.0, 0.0, 0.7) == plan.argmax(0)
+    assert plan.sample(0, 1.0, 1, 1.0, 0.0, 0.999) == plan.argmax(0)
+    view = plan.logits(0)
+    assert (view.format, view.shape) == ("f", (VOCABULARY,))
+
+
+def test_taps_see_every_step_and_change_nothing(tiny):
+    model, seen = tiny("gemma3"), []
+    plan = model.plan()
+    plain = feed(plan, text(9))
+    plan.taps = lambda name, index, array: seen.append((name, index, array.shape))
+    assert np.array_equal(feed(plan, text(9)), plain)
+    assert [(name, index) for name, index, _ in seen] == [(step.out, i) for i, step in enumerate(model.program.steps)]
+    assert all(shape == (9, model.program.widths[name]) for name, _, shape in seen)

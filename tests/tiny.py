@@ -1,0 +1,230 @@
+"""Tiny random models, one or more per family record, with the keys, tensor names and tokenizers of real files.
+
+`MODELS` is made by enumerating reflex/arch: every family by its own TINY sizes, then variants that switch on what only
+some files of the family have. `write(name, path)` writes one with the `gguf` package; the same name, type and seed give
+the same weights. Matrices can have any type that `gguf` or `libgguf` can encode; norms, biases and factors stay F32.
+"""
+
+import zlib
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+
+from reflex import arch
+
+CONTEXT, VOCABULARY = 1024, 512
+SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
+WORDS = "the quick brown fox jumps over a lazy dog while that other animal sings about things which were here before"
+
+# name -> (model, pre-tokenizer, special tokens, bos, eos, whether bos is added)
+TOKENIZERS = {
+    "spm": ("llama", "default", ["<unk>", "<s>", "</s>"], 1, 2, True),
+    "qwen2": ("gpt2", "qwen2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 0, 2, False),
+    "smollm": ("gpt2", "smollm", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 1, 2, False),
+    "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
+}
+
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
+EVERY_MATRIX = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+# variant -> (family, changes of its TINY record; `keys` are merged)
+VARIANTS = {
+    "llama-untied": ("llama", {"untied": True}),
+    "llama-smollm": ("llama", {"tokenizer": "smollm", "keys": {"rope.freq_base": 1e5}, "kv_heads": 4}),
+    "llama-factors": ("llama", {"tokenizer": "llama-bpe", "factors": ("rope_freqs",), "keys": {"rope.freq_base": 5e5}}),
+    "llama-linear": ("llama", {"keys": {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}}),
+    "llama-old-linear": ("llama", {"keys": {"rope.scale_linear": 4.0}}),
+    "llama-no-scaling": ("llama", {"keys": {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}}),
+    "llama-yarn": ("llama", {"keys": {**YARN, "rope.scaling.attn_factor": 1.3}}),
+    "llama-long": (
+        "llama",
+        {
+            "factors": ("rope_factors_long", "rope_factors_short"),
+            "keys": {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64},
+        },
+    ),
+    "llama-short": (
+        "llama",
+        {
+            "factors": ("rope_factors_long", "rope_factors_short"),
+            "keys": {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 4096},
+        },
+    ),
+    "llama-biases": ("llama", {"biases": EVERY_MATRIX}),
+    "llama-fused": ("llama", {"fused": True}),
+    "qwen2-fused": ("qwen2", {"fused": True}),  # a fused matrix with three separate biases
+    "qwen2-fused-bias": ("qwen2", {"fused": True, "biases": ("attn_qkv",)}),
+    "qwen2-yarn": ("qwen2", {"untied": True, "keys": YARN}),
+    "qwen3-yarn": ("qwen3", {"untied": True, "keys": YARN}),
+    "gemma3-pattern": (
+        "gemma3",
+        {
+            "keys": {
+                "attention.sliding_window_pattern": [True, False, True, True, False, True, False],
+                "rope.freq_base_swa": 2e4,
+                "final_logit_softcapping": 1.5,
+            }
+        },
+    ),
+    "gemma3-every-3": ("gemma3", {"keys": {"attention.sliding_window_pattern": 3}}),
+    "gemma3-no-window": ("gemma3", {"keys": {"attention.sliding_window": 0}}),
+    "gemma3-untied": ("gemma3", {"untied": True}),
+    "gemma3-62-layers": ("gemma3", {"layers": 62}),
+}
+MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS
+
+
+class Model:
+    """Sizes and keys of one tiny model: the TINY record of its family with the changes of a variant."""
+
+    def __init__(self, name, **changes):
+        self.architecture, variant = MODELS[name]
+        module = arch.find(self.architecture)
+        facts = {**module.TINY, **variant, **changes}
+        self.family = module.FAMILY
+        self.keys = {**module.TINY.get("keys", {}), **variant.get("keys", {}), **changes.get("keys", {})}
+        for size in SIZES:
+            setattr(self, size, facts[size])
+        self.tokenizer = facts["tokenizer"]
+        self.biases = facts.get("biases", ())
+        self.fused = facts.get("fused", False)
+        self.untied = facts.get("untied", False)
+        self.factors = facts.get("factors", ())
+        self.embed_std = facts.get("embed_std", 1.0)
+
+    def metadata(self):
+        """Keys without the architecture's prefix. What equals its default is left out, so that defaults are tested."""
+        keys = {
+            "context_length": CONTEXT,
+            "embedding_length": self.width,
+            "block_count": self.layers,
+            "feed_forward_length": self.feed_forward,
+            "attention.head_count": self.heads,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+        }
+        if self.kv_heads != self.heads:
+            keys["attention.head_count_kv"] = self.kv_heads
+        if self.heads * self.head_dim != self.width:
+            keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
+        if self.family.rope == "norm":
+            keys["rope.dimension_count"] = self.head_dim
+        return keys | self.keys
+
+    def shapes(self):
+        """Every tensor as (name, numpy shape)."""
+        width, feed_forward, f = self.width, self.feed_forward, self.family
+        q, k = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        yield "token_embd.weight", (VOCABULARY, width)
+        yield "output_norm.weight", (width,)
+        if self.untied:
+            yield "output.weight", (VOCABULARY, width)
+        for name in self.factors:
+            yield name + ".weight", (self.head_dim // 2,)
+        attention = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)]
+        if self.fused:
+            attention = [("attn_qkv", q + 2 * k, width)]
+        matrices = [*attention, ("attn_output", width, q), ("ffn_down", width, feed_forward)]
+        matrices += [("ffn_gate", feed_forward, width), ("ffn_up", feed_forward, width)]
+        rows = {role: n for role, n, _ in matrices} | {"attn_q": q, "attn_k": k, "attn_v": k}
+        for i in range(self.layers):
+            for norm in (f.attn_norm, f.attn_out_norm, f.ffn_norm, f.ffn_out_norm):
+                if norm:
+                    yield f"blk.{i}.{norm}.weight", (width,)
+            if f.head_norm:
+                yield f"blk.{i}.attn_q_norm.weight", (self.head_dim,)
+                yield f"blk.{i}.attn_k_norm.weight", (self.head_dim,)
+            for role, n, inputs in matrices:
+                yield f"blk.{i}.{role}.weight", (n, inputs)
+            for role in self.biases:
+                yield f"blk.{i}.{role}.bias", (rows[role],)
+
+
+def values(name, shape, embed_std, seed):
+    """The numbers of one tensor; sizes keep the activations near 1 and the attention peaked."""
+    random = np.random.default_rng(zlib.crc32(f"{seed} {name}".encode()))
+    x = random.standard_normal(shape, np.float32)
+    if name.startswith("rope_f"):
+        x = 1 + np.abs(x) * (0.5 if "short" in name else 4)
+    elif name.endswith(".bias"):
+        x = 0.3 * x
+    elif "norm" in name:
+        x = 1 + 0.3 * x
+    elif name == "token_embd.weight":
+        x = embed_std * x
+    else:
+        x = x * (1.5 if ".attn_q" in name or ".attn_k" in name else 1.0) / shape[-1] ** 0.5
+    return x.astype(np.float32)
+
+
+def write(name, path, kind="F32", seed=0, **changes):
+    """Writes model `name` to `path`, its matrices in format `kind` (ggml's spelling); `changes` override its sizes."""
+    model = Model(name, **changes)
+    writer = GGUFWriter(str(path), model.architecture)
+    for key, value in model.metadata().items():
+        add_key(writer, f"{model.architecture}.{key}", value)
+    add_tokenizer(writer, model.tokenizer)
+    for tensor, shape in model.shapes():
+        x = values(tensor, shape, model.embed_std, seed)
+        if kind != "F32" and len(shape) == 2:
+            add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
+        else:
+            writer.add_tensor(tensor, x)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def add_key(writer, key, value):
+    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+    add[type(value)](key, value)
+
+
+def add_encoded(writer, name, x, kind):
+    try:
+        data = quantize(x, kind)
+    except NotImplementedError:
+        from libgguf import quantize_rows
+
+        data = np.frombuffer(quantize_rows(x, int(kind)), np.uint8).reshape(len(x), -1)
+    writer.add_tensor(name, data, raw_dtype=kind)
+
+
+def add_tokenizer(writer, name):
+    """A small valid vocabulary of VOCABULARY tokens: specials, bytes, beginnings of WORDS, unused padding."""
+    model, pre, special, bos, eos, add_bos = TOKENIZERS[name]
+    normal, unknown, control, unused, byte = 1, 2, 3, 5, 6
+    space = "\u2581" if model == "llama" else "\u0120"
+    words = [space + word for word in WORDS.split()]
+    starts = list(dict.fromkeys(word[: n + 1] for n in range(1, 8) for word in words if len(word) > n))
+    kinds = [control] * len(special)
+    if model == "llama":
+        kinds[0] = unknown
+        letters = sorted(set("".join(words)))
+        tokens = [*special, *(f"<0x{b:02X}>" for b in range(256)), *letters, *starts]
+        kinds += [byte] * 256 + [normal] * (len(letters) + len(starts))
+    else:
+        tokens = [*special, *byte_letters(), *starts]
+        kinds += [normal] * (256 + len(starts))
+        writer.add_array("tokenizer.ggml.merges", [f"{start[:-1]} {start[-1]}" for start in starts])
+    padding = [f"[PAD{i}]" for i in range(VOCABULARY - len(tokens))]
+    tokens, kinds = tokens + padding, kinds + [unused] * len(padding)
+    writer.add_string("tokenizer.ggml.model", model)
+    writer.add_string("tokenizer.ggml.pre", pre)
+    writer.add_array("tokenizer.ggml.tokens", tokens)
+    writer.add_array("tokenizer.ggml.token_type", kinds)
+    if model == "llama":
+        writer.add_array("tokenizer.ggml.scores", [-float(i) if kind == normal else 0.0 for i, kind in enumerate(kinds)])
+        writer.add_uint32("tokenizer.ggml.unknown_token_id", 0)
+    writer.add_uint32("tokenizer.ggml.bos_token_id", bos)
+    writer.add_uint32("tokenizer.ggml.eos_token_id", eos)
+    writer.add_bool("tokenizer.ggml.add_bos_token", add_bos)
+
+
+def byte_letters():
+    """The printable letter that byte-level vocabularies use for each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return [chr(b) if b in printable else chr(256 + others.index(b)) for b in range(256)]
