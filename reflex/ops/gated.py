@@ -31,7 +31,9 @@ def silu(x):
 def gelu(x):
     import numpy as np
 
-    return np.float32(0.5) * x * (1 + np.tanh(np.float32(sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)))
+    z = np.float32(2 * sqrt(2 / pi)) * (x + np.float32(0.044715) * x * x * x)
+    with np.errstate(over="ignore"):
+        return x / (1 + np.exp(-z))  # (1 + tanh(z/2)) / 2 = 1 / (1 + exp(-z)); the sum with tanh cancels for negative x
 
 
 ACTIVATIONS = {"silu": silu, "gelu": gelu}

@@ -1,0 +1,159 @@
+"""Each operation's numpy reference against its formula, written out here in plain Python floats (64 bits).
+
+The folder is enumerated: an operation without a formula below fails. Loops over elements, no numpy in the formulas.
+"""
+
+from math import cos, erf, exp, pi, sin, sqrt, tanh
+
+import numpy as np
+import pytest
+
+from reflex import ops
+from reflex.errors import InternalError
+
+# ---- formulas: rows are lists of floats ----------------------------------------------------------------------
+
+
+def embed(table, *, scale, ids):
+    return [[scale * value for value in table[i]] for i in ids]
+
+
+def norm(x, w, eps):
+    root = sqrt(sum(v * v for v in x) / len(x) + eps)
+    return [v / root * g for v, g in zip(x, w, strict=True)]
+
+
+def rmsnorm(x, w, *, eps):
+    return [norm(row, w, eps) for row in x]
+
+
+def head_rmsnorm(q, w, *, heads, head_dim, eps):
+    return [[v for h in range(heads) for v in norm(row[h * head_dim : (h + 1) * head_dim], w, eps)] for row in q]
+
+
+def linear(h, w, b, *, rows=None, bias_row=0):
+    first, count = rows or (0, len(w))
+    bias = b[bias_row : bias_row + count] if b else [0.0] * count
+    return [[sum(a * c for a, c in zip(x, w[first + o], strict=True)) + bias[o] for o in range(count)] for x in h]
+
+
+def rope(q, *, heads, head_dim, positions, rope):
+    out = [list(row) for row in q]
+    half = len(rope.frequencies)
+    for row, position in zip(out, positions, strict=True):
+        for h in range(heads):
+            for i, frequency in enumerate(rope.frequencies):
+                a, b = (2 * i, 2 * i + 1) if rope.style == "norm" else (i, i + half)
+                a, b = a + h * head_dim, b + h * head_dim
+                turned = complex(row[a], row[b]) * complex(cos(position * frequency), sin(position * frequency)) * rope.magnitude
+                row[a], row[b] = turned.real, turned.imag
+    return out
+
+
+def attention(q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch):
+    out = []
+    for r, row in enumerate(q):
+        line = []
+        for head in range(heads):
+            source = head * kv_heads // heads
+            query = row[head * key_dim : (head + 1) * key_dim]
+            weights = {}
+            for slot in range(slots[r] + 1):
+                if slot < shared[r]:
+                    position = slot
+                elif slot >= branch[r]:
+                    position = positions[r] - (slots[r] - slot)
+                else:
+                    continue
+                if window and position <= positions[r] - window:
+                    continue
+                key = keys[slot][source * key_dim : (source + 1) * key_dim]
+                score = scale * sum(a * b for a, b in zip(query, key, strict=True))
+                weights[slot] = exp(softcap * tanh(score / softcap) if softcap else score)
+            total = sum(weights.values())
+            for d in range(source * value_dim, (source + 1) * value_dim):
+                line.append(sum(weight * values[slot][d] for slot, weight in weights.items()) / total)
+        out.append(line)
+    return out
+
+
+def add(x, y, *, scale):
+    return [[a + scale * b for a, b in zip(p, q, strict=True)] for p, q in zip(x, y, strict=True)]
+
+
+def activation(x, act):
+    if act == "silu":
+        return x * exp(x) / (1 + exp(x))
+    return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
+
+
+def gated(g, u, *, act):
+    return [[activation(a, act) * b for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
+
+
+def select(h, *, outputs):
+    return [h[i] for i in outputs]
+
+
+def scale(logits, *, factor):
+    return [[factor * v for v in row] for row in logits]
+
+
+def softcap(logits, *, cap):
+    return [[cap * tanh(v / cap) for v in row] for row in logits]
+
+
+FORMULAS = {f.__name__: f for f in (embed, rmsnorm, head_rmsnorm, linear, rope, attention, add, gated, select, scale, softcap)}
+
+# ---- tests -----------------------------------------------------------------------------------------------------
+
+COST = 300_000  # elements; the formulas are slow, larger cases are for kernels
+CASES = [(op, case) for op in ops.operations() for case in ops.find(op).CASES]
+
+
+def size(case):
+    return (case.get("rows", 1) + case.get("first", 0)) * case.get("n", 1) * case.get("in", 1) * case.get("out", 1)
+
+
+@pytest.mark.parametrize("op, case", CASES, ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v.values())))
+def test_reference_equals_its_formula(op, case):
+    if size(case) > COST:
+        case = case | {"rows": 1}
+    module = ops.find(op)
+    arrays, words = module.inputs(case, np.random.default_rng(5))
+    exact = np.array(FORMULAS[op](*[a if a is None else a.astype(float).tolist() for a in arrays], **words))
+    out = module.reference(*arrays, **words)
+    assert out.dtype == np.float32
+    assert out.shape == exact.shape
+    assert np.abs(out - exact).max() <= module.TOLERANCE * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("op", ops.operations())
+def test_declaration_is_complete(op):
+    module = ops.find(op)
+    assert module.__doc__.startswith(f"{op}: ")
+    assert set(module.OPERANDS) == {"out", "ins", "weights", "args", "state"}
+    assert len(module.CASES) >= 2
+    for case in module.BENCH:
+        assert set(case) <= set(module.CASES[0]), "bench cases use the words of the test cases"
+
+
+def test_gelu_is_the_tanh_form_of_the_exact_one():
+    """The formula above and the reference share a constant; the exact function does not."""
+    x = np.linspace(-6, 6, 241, dtype=np.float32)
+    out = ops.find("gated").reference(x, np.ones_like(x), act="gelu")
+    assert np.abs(out - [v * 0.5 * (1 + erf(v / sqrt(2))) for v in x.tolist()]).max() < 5e-4
+
+
+def test_silu_far_from_zero():
+    x = np.array([-1000.0, -90.0, -20.0, 0.0, 90.0], np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        out = ops.find("gated").reference(x, np.ones_like(x), act="silu")
+    assert out[0] == out[3] == 0
+    assert out[2] == pytest.approx(-20 * exp(-20), rel=1e-6)
+    assert out[4] == 90
+
+
+def test_unknown_operation():
+    with pytest.raises(InternalError, match="rmsnorm"):
+        ops.find("rmsnorms")
