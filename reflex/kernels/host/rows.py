@@ -31,5 +31,4 @@ def _decoder(block):
     return decode
 
 
-for _block in TYPES.values():
-    export(_decoder(_block), name=f"decode_{_block.name}")
+DECODERS = {block.name: export(_decoder(block), name=f"decode_{block.name}") for block in TYPES.values()}
