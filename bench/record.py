@@ -1,0 +1,100 @@
+"""What every results file holds besides its numbers: machine, commit, date, command; and the summary of raw times.
+
+A speed claim is a file in bench/results/; README and the picture are made from those files and from nothing else.
+Refuses to write a file without raw values. Folder names never enter a record: a path is reduced to its last part.
+"""
+
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+
+def machine():
+    """Processor, cores, memory, kernel and Python of this machine."""
+    words = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        words.setdefault(key.strip(), value.strip())
+    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    return {
+        "cpu": words.get("model name") or words.get("CPU part", platform.machine()),
+        "avx512_vnni": "avx512_vnni" in words.get("flags", "").split(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(total.split()[1]) / 2**20, 1),
+        "kernel": platform.release().split("-")[0],
+        "python": platform.python_version(),
+    }
+
+
+def _git(*words):
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def commit():
+    """The commit measured, with `+` where product files differ from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "reflex", "precompile.py")
+    return (_git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else "")
+
+
+def bare(text):
+    """`text` with folder names taken off its absolute and home paths: `x=/a/b/model.gguf` -> `x=model.gguf`."""
+    return re.sub(r"(?<![^\s=,'\"])~?/(?:[^\s/'\"]+/)*(?=[^\s/'\"])", "", text)
+
+
+def command(words):
+    return " ".join(shlex.quote(bare(word)) for word in words)
+
+
+def summary(values, digits=2):
+    """Median, extremes and count of raw values, with the raw values."""
+    if not values:
+        raise ValueError("a record without raw values")
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+        "n": len(values),
+        "raw": [round(v, digits) for v in values],
+    }
+
+
+def ratios(ours, theirs):
+    """Summary of theirs/ours over the pairs measured next to each other."""
+    return summary([b / a for a, b in zip(ours, theirs, strict=True)], 3)
+
+
+def write(name, what, body):
+    """Write bench/results/<name>.json and return its path."""
+    head = {
+        "what": what,
+        "command": command(["python", *sys.argv]),
+        "commit": commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    text = json.dumps(head | body, indent=1, ensure_ascii=False)
+    flat = re.sub(r"\[[-\d.,\s]*\]", lambda found: re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text)
+    path.write_text(flat + "\n")
+    print(f"wrote {path.relative_to(ROOT)}", file=sys.stderr)
+    return path
+
+
+def read(name):
+    """The results file of that name, or None."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None

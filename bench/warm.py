@@ -1,0 +1,194 @@
+"""Prompt and decode speed of a loaded model, next to llama.cpp on the same file with the same threads.
+
+    python bench/warm.py demo
+    python bench/warm.py model.gguf --threads 1,2 -n 5 --llama .../xllamacpp.abi3.so
+
+llama.cpp runs as the `xllamacpp` wheel, in this process, with its default settings (weights repacked), once with and once
+without flash attention; its better figure counts. One round times every engine once, in turn. Each of the prompts starts
+from an empty cache; the decode is one token at a time after a prompt of 32, choosing the most likely token each time.
+The results file also says how fast this machine reads memory, which is the limit of decoding.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import time
+from ctypes import c_bool, c_char_p, c_int32, c_void_p
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import bandwidth, record
+from bench.peers import xllamacpp_cold as peer
+from reflex import demo
+
+PROMPTS = (32, 128, 512)
+DECODED, BEFORE = 64, 32
+CONTEXT = 1024
+TEXT = "The keepers of the lighthouse on the northern coast wrote down every storm, every ship and every lamp they lit. " * 64
+
+
+class Reflex:
+    """The CPU plan of one thread count; the model file is opened once per plan."""
+
+    def __init__(self, path, threads):
+        from reflex.open import open_model
+
+        self.name = f"reflex t{threads}"
+        self.file, self.tokenizer, session = open_model(path, "cpu", CONTEXT, threads)
+        self.plan = session.plan
+
+    def ids(self, text):
+        return self.tokenizer.encode(text)
+
+    def prompt(self, ids):
+        """Evaluate `ids` from an empty cache; logits of the last one."""
+        self._append(ids, 0)
+
+    def decode(self, ids, count):
+        """`count` greedy tokens after `ids` are in the cache."""
+        for at in range(len(ids), len(ids) + count):
+            self._append([self.plan.argmax(0)], at)
+
+    def _append(self, ids, first):
+        count = len(ids)
+        self.plan.evaluate(ids, first, range(first, first + count), [0] * count, [0] * count, [count - 1])
+
+
+class Llama:
+    """llama.cpp through its C API, one thread count and one flash attention setting."""
+
+    def __init__(self, library, path, threads, flash):
+        self.name = f"llama.cpp t{threads} fa{flash}"
+        self.api, _, self.context, self.vocabulary = peer.load(library, path, threads, CONTEXT, True, flash)
+        self.api.llama_get_memory.restype = c_void_p
+        self.memory = c_void_p(self.api.llama_get_memory(self.context))
+        self.sampler = self._greedy()
+
+    def _greedy(self):
+        self.api.llama_sampler_init_greedy.restype = c_void_p
+        self.api.llama_sampler_sample.argtypes = (c_void_p, c_void_p, c_int32)
+        return self.api.llama_sampler_init_greedy()
+
+    def ids(self, text):
+        block, count = peer.encode(self.api, self.vocabulary, text, True)
+        return block[:count]
+
+    def prompt(self, ids):
+        self.api.llama_memory_clear(self.memory, c_bool(True))
+        self._append(ids)
+
+    def decode(self, _, count):
+        for _ in range(count):
+            self._append([self.api.llama_sampler_sample(self.sampler, self.context, -1)])
+
+    def system(self):
+        """What the library says about its instruction sets and options."""
+        self.api.llama_print_system_info.restype = c_char_p
+        return self.api.llama_print_system_info().decode()
+
+    def _append(self, ids):
+        block = (c_int32 * len(ids))(*ids)
+        if self.api.llama_decode(self.context, self.api.llama_batch_get_one(block, len(ids))):
+            sys.exit("llama_decode failed")
+        self.api.llama_synchronize(self.context)
+
+
+def timed(work, *values):
+    start = time.perf_counter()
+    work(*values)
+    return time.perf_counter() - start
+
+
+def measure(engine, ids):
+    """{what: tokens per second} of one round."""
+    found = {f"prompt {count}": count / timed(engine.prompt, ids[:count]) for count in PROMPTS}
+    engine.prompt(ids[:BEFORE])
+    found[f"decode {DECODED}"] = DECODED / timed(engine.decode, ids[:BEFORE], DECODED)
+    return found
+
+
+def best(engines, threads, what):
+    """The raw figures of llama.cpp's better setting for one thread count."""
+    mine = [rates[what] for name, rates in engines.items() if name.startswith(f"llama.cpp t{threads} ")]
+    return max(mine, key=lambda values: record.summary(values)["median"], default=None)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("-n", type=int, default=5, help="rounds")
+    parser.add_argument("--llama", default="", help="the wheel's extension file; default: the installed xllamacpp")
+    parser.add_argument("--only", choices=("reflex", "llama"), help="measure one side only; writes no results file")
+    parser.add_argument("--realtime", action="store_true", help="SCHED_FIFO: on a busy machine, as root; others wait meanwhile")
+    parser.add_argument("--what", default="", help="results file bench/results/warm-WHAT.json; default: the model's name")
+    return parser.parse_args()
+
+
+def wheel():
+    """The extension file of the installed xllamacpp, found without importing it; None where it is not installed."""
+    spec = importlib.util.find_spec("xllamacpp")
+    return str(next(Path(spec.origin).parent.glob("xllamacpp*.so"))) if spec else None
+
+
+def open_engines(options, path, threads):
+    made = []
+    if options.only != "llama":
+        made += [Reflex(path, count) for count in threads]
+    if options.only != "reflex":
+        library = options.llama or wheel() or sys.exit("xllamacpp is not installed; give --llama or --only reflex")
+        made += [Llama(library, path, count, flash) for count in threads for flash in (0, 1)]
+    return made
+
+
+def rounds(everyone, ids, count):
+    """{engine: {what: raw tokens per second}} after one round thrown away."""
+    found = {engine.name: {} for engine in everyone}
+    for number in range(count + 1):
+        for engine in everyone:
+            for what, rate in measure(engine, ids).items():
+                if number:
+                    found[engine.name].setdefault(what, []).append(rate)
+    return found
+
+
+def compare(found, threads):
+    """Rows {threads, what, reflex, llama.cpp, ratio} over the rounds."""
+    for count in threads:
+        for what, ours in found.get(f"reflex t{count}", {}).items():
+            row = {"threads": count, "what": what, "reflex": record.summary(ours)}
+            theirs = best(found, count, what)
+            if theirs:
+                row |= {"llama.cpp": record.summary(theirs), "ratio": record.ratios(theirs, ours)}
+            yield row
+
+
+def main():
+    options = arguments()
+    path = demo.resolve(options.model)
+    threads = [int(word) for word in options.threads.split(",")]
+    if options.realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+    everyone = open_engines(options, path, threads)
+    found = rounds(everyone, everyone[0].ids(TEXT), options.n)
+    for name, rates in found.items():
+        print(f"{name:<18}", *(f"{what}: {record.summary(values)['median']:8.1f}" for what, values in rates.items()))
+    if options.only:
+        return
+    rows = list(compare(found, threads))
+    for row in rows:
+        print(f"t{row['threads']} {row['what']:<11} {row['ratio']['median']:6.2f} times llama.cpp")
+    report = {
+        "model": {"file": Path(path).name, "bytes": Path(path).stat().st_size},
+        "realtime": options.realtime,
+        "memory_read_gb_per_s": {count: round(bandwidth.read_rate(count), 1) for count in threads},
+        "llama.cpp": next(engine for engine in everyone if isinstance(engine, Llama)).system(),
+        "rows": rows,
+    }
+    record.write(f"warm-{options.what or Path(path).stem.lower()}", "tokens per second of a loaded model", report)
+
+
+if __name__ == "__main__":
+    main()
