@@ -5,7 +5,7 @@ A test compares the committed page with this text.
 
 import inspect
 
-from . import app, front
+from . import app
 
 HEAD = "# Commands\n\nMade by `python -m reflex.cli.page`; do not edit. {about}\n"
 

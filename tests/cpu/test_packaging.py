@@ -1,0 +1,133 @@
+"""The wheel, the sdist and the launcher, as pip installs them into a fresh venv."""
+
+import base64
+import csv
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def backend():
+    spec = importlib.util.spec_from_file_location("reflex_build_backend", ROOT / "_build" / "backend.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not module._cache_is_current("native"):
+        pytest.skip("cache/ is not current: run python precompile.py")
+    return module
+
+
+def install(folder, wheel):
+    """A venv with only `wheel` in it; returns its bin folder."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def wheel(backend, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    return folder / backend.build_wheel(folder)
+
+
+@pytest.fixture(scope="module")
+def bin_folder(wheel, tmp_path_factory):
+    return install(tmp_path_factory.mktemp("venv") / "a venv", wheel)  # a space in the path: pip then writes another first line
+
+
+def launcher_check(*command, **options):
+    """What `doctor` says about how it was started: ok means without site."""
+    done = subprocess.run([*map(str, command), "doctor", "--json"], capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode in (0, 1), done.stderr
+    return next(check["status"] for check in json.loads(done.stdout)["checks"] if check["name"] == "launcher")
+
+
+def test_wheel_holds_code_and_cache_but_no_kernels(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "reflex/cache/manifest.json" in names
+    assert any(name.startswith("reflex/cache/host-") for name in names)
+    assert not any(name.startswith("reflex/kernels/") or name.endswith(".pyc") for name in names)
+    assert wheel.name.startswith("reflex_gguf-") and "-py3-none-linux_" in wheel.name
+    assert wheel.stat().st_size < 10_000_000
+
+
+def test_wheel_record_is_right(wheel):
+    archive = zipfile.ZipFile(wheel)
+    record = next(name for name in archive.namelist() if name.endswith("/RECORD"))
+    rows = {row[0]: row[1:] for row in csv.reader(archive.read(record).decode().splitlines())}
+    assert set(rows) == set(archive.namelist())
+    for name, (digest, size) in rows.items():
+        if name != record:
+            data = archive.read(name)
+            assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            assert int(size) == len(data)
+
+
+def test_wheel_is_reproducible(backend, wheel, tmp_path):
+    assert (tmp_path / backend.build_wheel(tmp_path)).read_bytes() == wheel.read_bytes()
+
+
+def test_sdist_is_enough_to_build_from(backend, tmp_path):
+    path = tmp_path / backend.build_sdist(tmp_path)
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "pyproject.toml",
+        "precompile.py",
+        "PKG-INFO",
+        "_build/backend.py",
+        "_build/launcher.sh",
+        "reflex/kernels/linker.py",
+    } <= names
+    assert not any(name.startswith(("cache/", "build/", ".")) or name.endswith(".pyc") for name in names)
+
+
+def test_launcher_starts_without_site(bin_folder):
+    assert launcher_check(bin_folder / "reflex") == "ok"
+
+
+def test_launcher_through_path_symlink_and_relative_path(bin_folder, tmp_path):
+    assert launcher_check("reflex", env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}) == "ok"
+    link = tmp_path / "rx"
+    link.symlink_to(bin_folder / "reflex")
+    assert launcher_check(link) == "ok"
+    assert launcher_check("./reflex", cwd=bin_folder) == "ok"
+    assert launcher_check("sh", "reflex", cwd=bin_folder) == "ok"
+
+
+def test_launcher_without_an_interpreter_beside_it_uses_the_recorded_one(bin_folder, tmp_path):
+    for name in ("reflex", "reflex-python"):
+        shutil.copy(bin_folder / name, tmp_path / name)
+    assert launcher_check(tmp_path / "reflex") == "warn"  # it works, and doctor says that it is slower
+
+
+def test_launcher_beside_a_foreign_interpreter_uses_the_recorded_one(bin_folder, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    for name in ("reflex", "reflex-python"):
+        shutil.copy(bin_folder / name, tmp_path / "other" / "bin" / name)
+    assert launcher_check(tmp_path / "other" / "bin" / "reflex") == "warn"
+
+
+def test_launcher_keeps_arguments_as_they_are(bin_folder):
+    odd = "no such *  command 'é\\ $HOME"
+    done = subprocess.run([bin_folder / "reflex", odd], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "typer" in done.stderr or odd.split()[0] in done.stderr
+
+
+def test_editable_install_runs_the_tree(backend, tmp_path):
+    path = tmp_path / backend.build_editable(tmp_path)
+    assert launcher_check(install(tmp_path / "venv", path) / "reflex") == "ok"
+    assert not any(name.startswith("reflex/") for name in zipfile.ZipFile(path).namelist())
