@@ -8,8 +8,9 @@ flags - and the Typer app, built from the same rows, takes over. Called by the l
 
 import sys
 from posix import _exit
+from posix import read as _read
 
-from ..errors import InternalError, OutOfMemoryError, ReflexError
+from ..errors import InternalError, InvalidInputError, OutOfMemoryError, ReflexError
 from .output import Output
 
 SHOWN = (  # every command
@@ -18,10 +19,24 @@ SHOWN = (  # every command
     ("--trace", "switch", False, "Show a Python traceback with an error."),
 )
 ENGINE = (  # every command that runs a model
-    ("--backend", ("auto", "cpu", "reference"), "auto", "What computes; auto picks the fastest usable one."),
-    ("--ctx", "int", 0, "Context length in tokens; 0 takes what the request needs, up to the model's own."),
-    ("--threads", "int", 0, "Threads of the CPU backend; 0 takes what pays for this request."),
+    ("--backend", ("auto", "cpu", "cuda", "reference"), "auto", "What computes; auto takes the fastest this build has."),
+    ("--ctx", "int", 0, "Most tokens of prompt and answer together; 0 takes the model's own limit."),
+    ("--threads", "int", 0, "Threads of the CPU backend; 0 takes the cores this process may use."),
 )
+
+
+def prompt(word):
+    """The PROMPT argument's text: `-` reads stdin to its end. An empty one is refused."""
+    text = word
+    if word == "-":
+        parts = []
+        while part := _read(0, 1 << 16):
+            parts.append(part)
+        text = b"".join(parts).decode("utf-8", "surrogateescape")
+    if not text:
+        found = "end of input" if word == "-" else "nothing"
+        raise InvalidInputError("the prompt is empty", "at least one character", found, remedy="give a PROMPT, or - and text on stdin")
+    return text
 
 
 def destination(name):

@@ -57,7 +57,7 @@ class Output:
             # equals it when the files are cached and a core is free.
             self._start, self._clock = clock - used, "exec estimated from CPU time"
         self._marks.append(("launch", clock))
-        self.mark("imports")
+        self.mark("arguments")
 
     def mark(self, name):
         """The phase `name` ends now."""
@@ -79,6 +79,10 @@ class Output:
             _send(2, _encode(f"{text}\n"))
         except OSError:
             return
+
+    def warn(self, text):
+        """Write a warning that does not stop the work."""
+        self.note(f"reflex: warning: {text}")
 
     def record(self, kind, fields):
         """Write one JSON line of type `kind`."""

@@ -14,7 +14,7 @@ def run(out, count):
     """Exit code 0 when the kernel's result is right; KernelCacheError otherwise."""
     if not 1 <= count <= 1 << 24:
         raise InvalidInputError("--count is out of range", "1 to 16777216", count)
-    out.mark("arguments")
+    out.mark("imports")
     library = native.library()
     out.mark("kernels")
     source, target = native.alloc(8 * count, "smoke input"), native.alloc(8 * count, "smoke output")

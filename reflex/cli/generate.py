@@ -1,0 +1,62 @@
+"""Continue a prompt; the text is streamed as it comes.
+
+Temperature 0, the default, takes the most likely token every time. Ends at an end token of the model, at a --stop text
+(which is not printed) or after --max-tokens. Ctrl-C keeps what exists and exits with 130.
+"""
+
+from . import front
+
+PARAMETERS = (
+    ("MODEL", "text", None, "A .gguf file, or demo."),
+    ("PROMPT", "text", None, "The text to continue; - reads it from stdin."),
+    ("--max-tokens", "int", 0, "Most tokens to make; 0 takes 256 or what the context holds."),
+    ("--temperature", "float", 0.0, "0 takes the most likely token; larger is more varied."),
+    ("--top-k", "int", 0, "Draw among the K most likely tokens; 0 is off."),
+    ("--top-p", "float", 1.0, "Draw among the fewest tokens that reach this probability; 1 is off."),
+    ("--min-p", "float", 0.0, "Draw among tokens at least this likely relative to the first; 0 is off."),
+    ("--repeat-penalty", "float", 1.0, "Weakens tokens of the last 64; 1 is off."),
+    ("--seed", "int", -1, "Same seed, same text on one backend; without it every run differs."),
+    ("--stop", "texts", (), "End before this text; may be given several times."),
+    ("--logprobs", "switch", False, "With --json: each token's log-probability."),
+    *front.ENGINE,
+    *front.SHOWN,
+)
+
+
+def run(out, model, prompt, max_tokens, stop, logprobs, seed, backend, ctx, threads, **sampling):
+    """Exit code 0 at the end of the text, 130 after Ctrl-C."""
+    from ..generate import generate
+    from ..open import open_model
+
+    out.mark("imports")
+    text = front.prompt(prompt)
+    _, _, session = open_model(model, backend, ctx, threads, out.mark)
+    seed = None if seed < 0 else seed
+    generation = generate(session, text, max_tokens or None, stop, logprobs, seed=seed, **sampling)
+    code = stream(out, generation)
+    out.mark("end")
+    if out.json:
+        out.record("result", generation.result().as_dict())
+    elif not generation.text.endswith("\n"):
+        out.text("\n")
+    return code
+
+
+def stream(out, generation):
+    """Print every event as it comes; the exit code."""
+    first = True
+    try:
+        for event in generation:
+            if out.json:
+                out.record("token", event.as_dict())
+            elif event.text:
+                out.text(event.text)
+            if first:
+                out.mark("first token")
+                first = False
+    except KeyboardInterrupt:
+        rest = generation.interrupt()
+        if rest and not out.json:
+            out.text(rest)
+        return 130
+    return 0
