@@ -10,3 +10,8 @@ def start_ns():
     """The caller's clock at process start, or None where it gave none or not a number."""
     text = environ.get(b"REFLEX_T0", b"")
     return int(text) if text.isdigit() else None
+
+
+def child_environment(start):
+    """This process's environment for a child that counts its phases from `start`, in ns of time.perf_counter_ns."""
+    return {**environ, b"REFLEX_T0": b"%d" % start}

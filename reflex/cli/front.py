@@ -34,8 +34,8 @@ def prompt(word):
             parts.append(part)
         text = b"".join(parts).decode("utf-8", "surrogateescape")
     if not text:
-        found = "end of input" if word == "-" else "nothing"
-        raise InvalidInputError("the prompt is empty", "at least one character", found, remedy="give a PROMPT, or - and text on stdin")
+        found, remedy = "end of input" if word == "-" else "nothing", "give a PROMPT, or - and text on stdin"
+        raise InvalidInputError("the prompt is empty", "at least one character", found, remedy=remedy)
     return text
 
 
