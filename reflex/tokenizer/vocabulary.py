@@ -1,0 +1,282 @@
+"""The token strings of a file and the native tables over them, each built when first asked for.
+
+Owns the blocks of native memory. Refuses arrays of the wrong type or size and ids out of range (TokenizerError).
+Called by the Tokenizer only.
+"""
+
+from .. import native
+from ..errors import InvalidInputError, TokenizerError
+from . import pretypes, special
+
+KEY = "tokenizer.ggml."
+STRING, FLOAT32, INT32 = 8, 6, 5  # GGUF value types
+GUARD = 16  # bytes before every text that native code may read
+SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES = 1, 2, 4, 8, 16  # kernels/host/tokenize.py
+STRIP_AFTER = 16
+KEEP_SCRATCH = 1 << 24  # bytes of scratch worth keeping for the next text
+BYTE_NAMES = tuple(b"<0x%02X>" % value for value in range(256))
+
+
+def _array(file, key, types, count, optional=False):
+    """An array with one of the element types and at least `count` elements; None where absent and optional."""
+    found = file.array(KEY + key, None)
+    if found is None:
+        if optional:
+            return None
+        raise TokenizerError(f"the file has no {KEY}{key}", where=file.path, remedy="convert the model with its tokenizer")
+    if found.type not in types:
+        raise TokenizerError(
+            f"wrong element type of {KEY}{key}", f"value type {' or '.join(map(str, types))}", found.type, file.path
+        )
+    if found.count < count:
+        raise TokenizerError(f"{KEY}{key} is too short", f"{count} elements", found.count, file.path)
+    return found
+
+
+class Vocabulary:
+    """Token strings, types, scores and merges of one file, with what native code needs to use them."""
+
+    def __init__(self, file, row, algorithm, optional_merges):
+        self._file = file
+        self._row = row
+        self._algorithm = algorithm
+        self._tokens = _array(file, "tokens", (STRING,), 1)
+        self.size = self._tokens.count
+        self._types = _array(file, "token_type", (INT32,), self.size, optional=True)
+        self._scores = _array(file, "scores", (FLOAT32, INT32), self.size, optional=True)
+        self._merges = _array(file, "merges", (STRING,), 0, optional_merges) if algorithm == "bpe" else None
+        for array, key in ((self._tokens, "tokens"), (self._merges, "merges")):
+            if array is not None and array.nbytes >= 1 << 32:
+                raise TokenizerError(f"{KEY}{key} is too large", "less than 4 GiB", f"{array.nbytes} bytes", file.path)
+        self.space_prefix = file.b(KEY + "add_space_prefix", algorithm == "spm")
+        self.unknown = None
+        self._kinds = None if self._types is None else native.view(self._types.address, 4 * self.size).cast("i")
+        self._library = native.library()
+        self._mappings = []
+        self._block = self._offsets = self._context = self._scratch = None
+        self._known = self._letters = None
+
+    # ---- one token -----------------------------------------------------------------------------------
+
+    def _checked(self, token):
+        if not 0 <= token < self.size:
+            raise InvalidInputError("token id out of range", f"0 to {self.size - 1}", token)
+        return token
+
+    def spelling(self, token):
+        """The token's string as stored."""
+        if self._offsets is None:
+            block, _ = self._new_block(self._tokens, "tokens", table=False)
+            self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
+        at = self._tokens.address + self._offsets[self._checked(token)]
+        return native.bytes_at(at + 8, native.view(at, 1, "q")[0])
+
+    def type(self, token):
+        """The token's type: the file's, unless its text forces another."""
+        kind = special.NORMAL if self._kinds is None else self._kinds[self._checked(token)]
+        if self._known is not None:
+            return self._known[2].get(token, kind)
+        name = self.spelling(token).decode("utf-8", "replace")
+        if name in special.ENTANGLED:
+            return self._resolved()[2].get(token, kind)
+        return special.forced_type(name, self._keyed()) or kind
+
+    def piece(self, token, show_special):
+        kind = self.type(token)
+        text = self.spelling(token)
+        if kind in (special.UNKNOWN, special.CONTROL):
+            return text if show_special else b""
+        if kind == special.USER_DEFINED:
+            return text
+        if kind == special.BYTE:
+            return bytes((int(text[3:5], 16),)) if text in BYTE_NAMES else text
+        if kind != special.NORMAL:
+            return b""
+        if self._algorithm == "spm" or self._row.escape_spaces:
+            return text.replace(b"\xe2\x96\x81", b" ")
+        return self._bytes_of_letters(text) if self._row.byte_letters else text
+
+    def _bytes_of_letters(self, text):
+        """Undo the spelling of bytes as letters; a token that is not so spelled (an added one) stands for itself."""
+        if self._letters is None:
+            table = native.view(self._library.address("byte_letters"), 256, "I")
+            self._letters = {
+                native.bytes_at(self._library.address("byte_letters") + 4 * b, table[b] >> 16).decode(): b for b in range(256)
+            }
+        letters = self._letters
+        try:
+            return bytes([letters[c] for c in text.decode()])
+        except (KeyError, UnicodeDecodeError):
+            return text
+
+    # ---- roles ---------------------------------------------------------------------------------------
+
+    def _keyed(self):
+        """{role: id} for the roles that the file names with a key of its own."""
+        found = {}
+        for role in special.ROLES:
+            for key in (f"{KEY}{role}_token_id", *special.OLD_KEYS.get(role, ())):
+                token = self._file.u(key, None)
+                if token is not None and 0 <= token < self.size:
+                    found[role] = token
+        return found
+
+    def _resolved(self):
+        if self._known is None:
+            self._known = special.resolve(self._find(special.NAMES), self._keyed())
+        return self._known
+
+    def roles(self):
+        return self._resolved()[0]
+
+    def ends(self):
+        return self._resolved()[1]
+
+    # ---- native tables -------------------------------------------------------------------------------
+
+    def _map(self, size, what):
+        mapping = native.alloc(size, what)
+        self._mappings.append(mapping)
+        return mapping.address
+
+    def _new_block(self, array, key, table=True, keep_last=False):
+        """A block over a string array: offsets only, or the look-up table too."""
+        block = self._map(self._library.strings_bytes(array.count), "token table")
+        if table:
+            status = self._library.strings_table(block, array.address, array.nbytes, array.count, int(keep_last))
+        else:
+            status = self._library.strings_index(block, array.address, array.nbytes, array.count)
+        if status:
+            raise TokenizerError(f"{KEY}{key} has a string longer than the array", where=self._file.path)
+        return block
+
+    def _table(self):
+        """The look-up table of the tokens."""
+        if self._block is None:
+            self._block = self._new_block(self._tokens, "tokens", keep_last=True)
+            self._offsets = native.view(native.view(self._block, 3, "q")[2], self.size, "I")
+        return self._block
+
+    def _find(self, names):
+        """{name: id} for those of the names (str or bytes) that are tokens."""
+        raw = [name.encode() if isinstance(name, str) else name for name in names]
+        packed = b"".join(len(name).to_bytes(8, "little") + name for name in raw)
+        buffer = native.alloc(len(packed) + 4 * len(raw) + 8, "names")
+        try:
+            native.view(buffer.address, len(packed))[:] = packed
+            out = buffer.address + ((len(packed) + 7) & -8)
+            self._library.strings_find(self._table(), buffer.address, len(raw), out)
+            found = native.view(out, 4 * len(raw)).cast("i").tolist()
+        finally:
+            buffer.free()
+        return {name: token for name, token in zip(names, found, strict=True) if token >= 0}
+
+    def _kind_bytes(self):
+        """One byte per token: its type, and whether it swallows the white space after it."""
+        kinds = self._map(self.size, "token types")
+        view = native.view(kinds, self.size)
+        if self._types is None:
+            view[:] = bytes((special.NORMAL,)) * self.size
+        else:
+            self._library.kinds_copy(kinds, self._types.address, self.size)
+        for token, kind in self._resolved()[2].items():
+            view[token] = kind
+        if self._algorithm == "spm" and pretypes.strips_after(self._file.s("general.name", "")):
+            kept = self._find(("<unk>", "<s>", "<|endoftext|>")).values()
+            for token in range(self.size):
+                if view[token] in (2, 3, 4) and token not in kept:
+                    view[token] |= STRIP_AFTER
+        return kinds
+
+    def _score_address(self):
+        """float32 scores; zeros where the file has none."""
+        if self._algorithm != "spm":
+            return 0
+        if self._scores is not None and self._scores.type == FLOAT32:
+            return self._scores.address
+        scores = self._map(4 * self.size, "token scores")
+        if self._scores is not None:
+            whole = native.view(self._scores.address, 4 * self.size).cast("i")
+            view = native.view(scores, self.size, "f")
+            for i in range(self.size):
+                view[i] = whole[i]
+        return scores
+
+    def _byte_ids(self):
+        """int32[256]: the token for a byte of text that no other token covers."""
+        at = self._map(1024, "byte tokens")
+        view = native.view(at, 1024).cast("i")
+        spelled = BYTE_NAMES if not self._row.byte_letters else ()
+        bare = tuple(bytes((value,)) for value in range(256)) if self._algorithm == "spm" or self._row.byte_letters else ()
+        found = self._find(spelled + bare)
+        for value in range(256):
+            view[value] = found.get(BYTE_NAMES[value], found.get(bytes((value,)), -1) if bare else -1)
+        return at
+
+    def _filter(self, kinds):
+        block = self._table()
+        filter_at = self._map(self._library.special_bytes(), "special token filter")
+        longest = native.view(block, 8, "q")[6]
+        seen = native.alloc(longest + 1, "token lengths")
+        try:
+            if self._library.special_filter(filter_at, block, kinds, seen.address, longest + 1) < 0:
+                raise TokenizerError("too many different lengths of special tokens", "at most 512", where=self._file.path)
+        finally:
+            seen.free()
+        return filter_at
+
+    def _prepare(self):
+        """The context for encode_text, in the order of its fields in kernels/host/tokenize.py."""
+        row = self._row
+        tokens = self._table()
+        merges = self._new_block(self._merges, "merges") if self._merges is not None else 0
+        kinds = self._kind_bytes()
+        flags = SPM if self._algorithm == "spm" else 0
+        flags |= (IGNORE_MERGES if row.ignore_merges else 0) | (ESCAPE_SPACES if row.escape_spaces else 0)
+        flags |= (SPACE_PREFIX if self.space_prefix else 0) | (WHOLE_LINES if row.whole_lines else 0)
+        fields = (
+            tokens,
+            merges,
+            self._score_address(),
+            kinds,
+            self._filter(kinds),
+            self._library.address(f"split_{row.rules}") if row.rules else 0,
+            self._library.address("unicode_kinds"),
+            self._library.address("byte_letters") if row.byte_letters else 0,
+            self._byte_ids(),
+            -1 if self.unknown is None else self.unknown,
+            flags,
+        )
+        context = self._map(8 * len(fields), "tokenizer context")
+        view = native.view(context, len(fields), "q")
+        for i, value in enumerate(fields):
+            view[i] = value
+        self._context = context
+
+    def encode(self, data, parse_special):
+        """Ids of a non-empty byte string."""
+        if self._context is None:
+            self._prepare()
+        size = len(data)
+        need = self._library.encode_scratch(self._context, size) + GUARD + size
+        scratch = self._scratch
+        if scratch is None or scratch.size < need:
+            scratch = native.alloc(need, "tokenizer scratch")
+        text = scratch.address + scratch.size - size
+        native.view(text, size)[:] = data
+        count = self._library.encode_text(self._context, text, size, int(parse_special), scratch.address)
+        ids = native.view(scratch.address, 4 * count).cast("i").tolist() if count > 0 else []
+        if scratch is not self._scratch:
+            kept, self._scratch = (self._scratch, scratch) if scratch.size <= KEEP_SCRATCH else (scratch, self._scratch)
+            if kept is not None:
+                kept.free()
+        if count < 0:
+            raise InvalidInputError("text is too long", "at most 256 MiB", f"{size} bytes")
+        return ids
+
+    def close(self):
+        for mapping in self._mappings:
+            mapping.free()
+        if self._scratch is not None:
+            self._scratch.free()
+        self._mappings, self._scratch, self._context, self._block, self._offsets = [], None, None, None, None
