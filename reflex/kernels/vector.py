@@ -1,0 +1,223 @@
+"""Eight-lane vector code for host kernels, written as LLVM IR for the target of this build process.
+
+`Vectors` wraps one IR builder. Its few verbs (load, dot of unsigned by signed bytes, fused multiply-add, lane splat)
+are where instruction sets differ; kernels and block formats are written once in terms of them. Sums are always taken in
+the order written here, never reassociated, so that a token's result does not depend on which other tokens it is
+computed with.
+"""
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from .intrinsics import declare, f16, f32, i8, i16, i32, i64
+from .target import current
+
+LANES = 8
+UNDEF = ir.Undefined
+
+
+def vector(kind, lanes=LANES):
+    return ir.VectorType(kind, lanes)
+
+
+V8F, V8I = vector(f32), vector(i32)
+V32B, V16B = vector(i8, 32), vector(i8, 16)
+
+
+class Vectors:
+    def __init__(self, builder):
+        self.b = builder
+        self.target = current()
+
+    # ---- constants, addresses, memory ----
+    def const(self, kind, value):
+        if isinstance(kind, ir.VectorType):
+            return ir.Constant(kind, [ir.Constant(kind.element, value)] * kind.count)
+        return ir.Constant(kind, value)
+
+    def pointer(self, address):
+        """An i8* from an int64 address."""
+        return self.b.inttoptr(address, i8.as_pointer())
+
+    def at(self, pointer, offset):
+        """pointer + offset bytes; offset is a Python int or an int64 value."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return pointer
+            offset = ir.Constant(i64, offset)
+        return self.b.gep(pointer, [offset])
+
+    def load(self, pointer, kind):
+        return self.b.load(self.b.bitcast(pointer, kind.as_pointer()), align=1)
+
+    def store(self, value, pointer):
+        self.b.store(value, self.b.bitcast(pointer, value.type.as_pointer()), align=1)
+
+    def half(self, pointer):
+        """A half at `pointer` as float32."""
+        return self.b.fpext(self.load(pointer, f16), f32)
+
+    def halves(self, pointer, stride):
+        """Eight halves `stride` bytes apart, as eight float32 lanes."""
+        kind = vector(f16)
+        if stride == 2:
+            return self.b.fpext(self.load(pointer, kind), V8F)
+        value = ir.Constant(kind, UNDEF)
+        for i in range(LANES):
+            value = self.b.insert_element(value, self.load(self.at(pointer, i * stride), f16), ir.Constant(i32, i))
+        return self.b.fpext(value, V8F)
+
+    # ---- lanes ----
+    def shuffle(self, a, b, lanes):
+        return self.b.shuffle_vector(a, b, ir.Constant(vector(i32, len(lanes)), lanes))
+
+    def splat(self, scalar, lanes=LANES):
+        kind = vector(scalar.type, lanes)
+        one = self.b.insert_element(ir.Constant(kind, UNDEF), scalar, ir.Constant(i32, 0))
+        return self.shuffle(one, ir.Constant(kind, UNDEF), [0] * lanes)
+
+    def lane(self, value, index):
+        """All lanes equal to lane `index` of an eight-lane value."""
+        return self.shuffle(value, ir.Constant(value.type, UNDEF), [index] * LANES)
+
+    def two_lanes(self, low, high, index):
+        """Lanes 0-3 from lane `index` of low, lanes 4-7 from that of high."""
+        return self.shuffle(low, high, [index] * 4 + [LANES + index] * 4)
+
+    def join(self, low, high):
+        """Two vectors end to end."""
+        return self.shuffle(low, high, list(range(low.type.count + high.type.count)))
+
+    def slice(self, value, start, count):
+        return self.shuffle(value, ir.Constant(value.type, UNDEF), list(range(start, start + count)))
+
+    # ---- arithmetic ----
+    def fma(self, a, b, c):
+        if self.target.machine == "x86_64" and not self.target.avx2:  # no FMA instruction: llvm.fma would call libm
+            return self.b.fadd(self.b.fmul(a, b), c)
+        kind = a.type
+        name = f"llvm.fma.v{kind.count}f32" if isinstance(kind, ir.VectorType) else "llvm.fma.f32"
+        return self.b.call(declare(self.b, name, kind, [kind] * 3), [a, b, c])
+
+    def unary(self, operation, value):
+        """llvm.<operation> lane by lane: fabs, rint, sqrt."""
+        kind = value.type
+        return self.b.call(declare(self.b, f"llvm.{operation}.v{kind.count}f32", kind, [kind]), [value])
+
+    def maximum(self, a, b):
+        return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
+
+    def floats(self, value):
+        """Unsigned integer lanes to float32."""
+        return self.b.uitofp(value, vector(f32, value.type.count))
+
+    def fold(self, value, operation):
+        """Combine eight lanes pairwise, always in the order (0 4) (1 5) (2 6) (3 7), then halves again."""
+        width = value.type.count
+        while width > 1:
+            width //= 2
+            value = operation(self.slice(value, 0, width), self.slice(value, width, width))
+        return self.b.extract_element(value, ir.Constant(i32, 0))
+
+    def sum(self, value):
+        return self.fold(value, self.b.fadd)
+
+    def sum_int(self, value):
+        return self.fold(value, self.b.add)
+
+    # ---- bytes ----
+    def low_nibbles(self, value):
+        return self.b.and_(value, self.const(value.type, 15))
+
+    def high_nibbles(self, value):
+        return self.b.lshr(value, self.const(value.type, 4))
+
+    def bit_bytes(self, bits, value):
+        """32 bytes that are `value` where bit i of the 32-bit `bits` is set, else 0."""
+        mask = self.b.bitcast(bits, vector(ir.IntType(1), 32))
+        return self.b.select(mask, self.const(V32B, value), self.const(V32B, 0))
+
+    def dot_bytes(self, u, s):
+        """32 unsigned by 32 signed bytes: eight int32 sums of four neighbours. Products must fit 15 bits in pairs."""
+        b = self.b
+        if self.target.vnni:
+            f = declare(b, "llvm.x86.avx512.vpdpbusd.256", V8I, [V8I, V32B, V32B])
+            return b.call(f, [self.const(V8I, 0), u, s])
+        if self.target.avx2:
+            return self._madd(u, s, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
+        if self.target.machine == "x86_64":
+            parts = [
+                self._madd(self.slice(u, o, 16), self.slice(s, o, 16), "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd", 16)
+                for o in (0, 16)
+            ]
+            return self.join(*parts)
+        return self._widened(b.zext(u, vector(i32, 32)), b.sext(s, vector(i32, 32)))
+
+    def _madd(self, u, s, bytes_to_words, words_to_ints, count):
+        kind, words = vector(i8, count), vector(i16, count // 2)
+        ints = vector(i32, count // 4)
+        w = self.b.call(declare(self.b, bytes_to_words, words, [kind, kind]), [u, s])
+        return self.b.call(declare(self.b, words_to_ints, ints, [words, words]), [w, self.const(words, 1)])
+
+    def _widened(self, u, s):
+        """The same sums with plain arithmetic, for targets without a byte dot product."""
+        product = self.b.mul(u, s)
+        parts = [self.shuffle(product, product, [4 * j + k for j in range(LANES)]) for k in range(4)]
+        return self.b.add(self.b.add(parts[0], parts[1]), self.b.add(parts[2], parts[3]))
+
+    @property
+    def biased(self):
+        """Whether signed codes are dotted as code + 128 (their minimum then carries -128 x scale)."""
+        return self.target.vnni
+
+    def dot_signed(self, w, x):
+        """32 signed by 32 signed bytes, for targets that are not `biased`."""
+        b = self.b
+        if self.target.machine != "x86_64":
+            return self._widened(b.sext(w, vector(i32, 32)), b.sext(x, vector(i32, 32)))
+        return self.dot_bytes(self._sign(w, w), self._sign(x, w))
+
+    def _sign(self, a, by):
+        """a negated where `by` is negative, zeroed where it is zero."""
+        if self.target.avx2:
+            return self.b.call(declare(self.b, "llvm.x86.avx2.psign.b", V32B, [V32B, V32B]), [a, by])
+        f = declare(self.b, "llvm.x86.ssse3.psign.b.128", V16B, [V16B, V16B])
+        return self.join(*(self.b.call(f, [self.slice(a, o, 16), self.slice(by, o, 16)]) for o in (0, 16)))
+
+    # ---- exponential ----
+    def exp(self, x):
+        """e^x of eight float32 lanes to 2 units in the last place, 0 below -87.3 (Cephes expf coefficients)."""
+        b, c = self.b, lambda value: self.const(V8F, value)
+        small = b.fcmp_ordered("<", x, c(-87.3))
+        x = self.maximum(c(-87.3), b.select(b.fcmp_ordered("<", x, c(88.3)), x, c(88.3)))
+        n = self.unary("rint", b.fmul(x, c(1.4426950408889634)))
+        r = self.fma(n, c(-0.693359375), x)
+        r = self.fma(n, c(2.12194440e-4), r)
+        p = c(1.9875691500e-4)
+        for k in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+            p = self.fma(p, r, c(k))
+        y = b.fadd(self.fma(p, b.fmul(r, r), r), c(1.0))
+        power = b.bitcast(b.shl(b.add(b.fptosi(n, V8I), self.const(V8I, 127)), self.const(V8I, 23)), V8F)
+        return b.select(small, c(0.0), b.fmul(y, power))
+
+    # ---- loops ----
+    def loop(self, count):
+        """`with v.loop(n) as i:` repeats for int64 i in [0, n)."""
+        return _Loop(self.b, count)
+
+    def cell(self, value):
+        """A mutable local: LLVM promotes it to a register."""
+        where = cgutils.alloca_once(self.b, value.type)
+        self.b.store(value, where)
+        return where
+
+
+class _Loop:
+    def __init__(self, builder, count):
+        self.manager = cgutils.for_range(builder, count, intp=i64)
+
+    def __enter__(self):
+        return self.manager.__enter__().index
+
+    def __exit__(self, *error):
+        return self.manager.__exit__(*error)
