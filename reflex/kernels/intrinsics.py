@@ -9,9 +9,10 @@ from .target import current
 
 I64 = types.int64
 F32 = types.float32
+F64 = types.float64
 
 i8, i16, i32, i64 = (ir.IntType(n) for n in (8, 16, 32, 64))
-f16, f32 = ir.HalfType(), ir.FloatType()
+f16, f32, f64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
 def declare(builder, name, result, arguments):
@@ -76,6 +77,7 @@ load_u32 = _loader("load_u32", i32, "zext", I64)
 load_i32 = _loader("load_i32", i32, "sext", I64)
 load_i64 = _loader("load_i64", i64, None, I64)
 load_f32 = _loader("load_f32", f32, None, F32)
+load_f64 = _loader("load_f64", f64, None, F64)
 
 
 @intrinsic
@@ -107,6 +109,7 @@ store_16 = _storer("store_16", i16, True, I64)
 store_32 = _storer("store_32", i32, True, I64)
 store_64 = _storer("store_64", i64, False, I64)
 store_f32 = _storer("store_f32", f32, False, F32)
+store_f64 = _storer("store_f64", f64, False, F64)
 
 
 @intrinsic
@@ -192,6 +195,16 @@ def to_int(typingctx, value):
         return builder.fptosi(arguments[0], i64)
 
     return I64(F32), codegen
+
+
+@intrinsic
+def to_float(typingctx, value):
+    """int64 to the nearest float32."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.sitofp(arguments[0], f32)
+
+    return F32(I64), codegen
 
 
 @intrinsic

@@ -25,6 +25,13 @@ V32B, V16B = vector(i8, 32), vector(i8, 16)
 
 
 class Vectors:
+    int32 = i32
+    float1 = f32
+    float8 = V8F
+    bytes8 = vector(i8)
+    bytes16 = V16B
+    bytes32 = V32B
+
     def __init__(self, builder):
         self.b = builder
         self.target = current()
@@ -67,6 +74,16 @@ class Vectors:
             value = self.b.insert_element(value, self.load(self.at(pointer, i * stride), f16), ir.Constant(i32, i))
         return self.b.fpext(value, V8F)
 
+    def bfloat(self, pointer):
+        """A bfloat16 at `pointer` as float32."""
+        bits = self.b.zext(self.load(pointer, i16), i32)
+        return self.b.bitcast(self.b.shl(bits, ir.Constant(i32, 16)), f32)
+
+    def bfloats(self, pointer):
+        """Eight consecutive bfloat16 as float32 lanes."""
+        bits = self.b.zext(self.load(pointer, vector(i16)), V8I)
+        return self.b.bitcast(self.b.shl(bits, self.const(V8I, 16)), V8F)
+
     # ---- lanes ----
     def shuffle(self, a, b, lanes):
         return self.b.shuffle_vector(a, b, ir.Constant(vector(i32, len(lanes)), lanes))
@@ -87,6 +104,14 @@ class Vectors:
     def join(self, low, high):
         """Two vectors end to end."""
         return self.shuffle(low, high, list(range(low.type.count + high.type.count)))
+
+    def pair(self, low, high):
+        """Two 32-bit integers as a vector of two."""
+        value = self.b.insert_element(ir.Constant(vector(i32, 2), UNDEF), low, ir.Constant(i32, 0))
+        return self.b.insert_element(value, high, ir.Constant(i32, 1))
+
+    def pick(self, value, lanes):
+        return self.shuffle(value, ir.Constant(value.type, UNDEF), list(lanes))
 
     def slice(self, value, start, count):
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(range(start, start + count)))
@@ -111,6 +136,9 @@ class Vectors:
         """Unsigned integer lanes to float32."""
         return self.b.uitofp(value, vector(f32, value.type.count))
 
+    def signed_floats(self, value):
+        return self.b.sitofp(value, vector(f32, value.type.count))
+
     def fold(self, value, operation):
         """Combine eight lanes pairwise, always in the order (0 4) (1 5) (2 6) (3 7), then halves again."""
         width = value.type.count
@@ -131,6 +159,13 @@ class Vectors:
 
     def high_nibbles(self, value):
         return self.b.lshr(value, self.const(value.type, 4))
+
+    def shifted_bits(self, value, start, width, to):
+        """Bits [start, start + width) of every byte, moved so that the lowest is bit `to`."""
+        mask = self.const(value.type, ((1 << width) - 1) << to)
+        distance = self.const(value.type, abs(to - start))
+        moved = self.b.shl(value, distance) if to >= start else self.b.lshr(value, distance)
+        return self.b.and_(moved, mask)
 
     def bit_bytes(self, bits, value):
         """32 bytes that are `value` where bit i of the 32-bit `bits` is set, else 0."""
@@ -186,8 +221,10 @@ class Vectors:
 
     # ---- exponential ----
     def exp(self, x):
-        """e^x of eight float32 lanes to 2 units in the last place, 0 below -87.3 (Cephes expf coefficients)."""
-        b, c = self.b, lambda value: self.const(V8F, value)
+        """e^x of float32 lanes to 2 units in the last place, 0 below -87.3 (Cephes expf coefficients)."""
+        b, lanes = self.b, x.type.count
+        c = lambda value: self.const(vector(f32, lanes), value)  # noqa: E731
+        ints = vector(i32, lanes)
         small = b.fcmp_ordered("<", x, c(-87.3))
         x = self.maximum(c(-87.3), b.select(b.fcmp_ordered("<", x, c(88.3)), x, c(88.3)))
         n = self.unary("rint", b.fmul(x, c(1.4426950408889634)))
@@ -197,8 +234,17 @@ class Vectors:
         for k in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, c(k))
         y = b.fadd(self.fma(p, b.fmul(r, r), r), c(1.0))
-        power = b.bitcast(b.shl(b.add(b.fptosi(n, V8I), self.const(V8I, 127)), self.const(V8I, 23)), V8F)
+        power = b.bitcast(b.shl(b.add(b.fptosi(n, ints), self.const(ints, 127)), self.const(ints, 23)), x.type)
         return b.select(small, c(0.0), b.fmul(y, power))
+
+    def sigmoid(self, x):
+        one = self.const(x.type, 1.0)
+        return self.b.fdiv(one, self.b.fadd(one, self.exp(self.b.fneg(x))))
+
+    def tanh(self, x):
+        """1 - 2 / (e^2x + 1)."""
+        b, c = self.b, lambda value: self.const(x.type, value)
+        return b.fsub(c(1.0), b.fdiv(c(2.0), b.fadd(self.exp(b.fadd(x, x)), c(1.0))))
 
     # ---- loops ----
     def loop(self, count):

@@ -1,0 +1,187 @@
+"""Keys and values into the cache, and attention over it (ops/attention.py).
+
+Cache of one layer, float32: keys [kv_head][slot / 32][key_dim][32 slots], so that 32 scores are computed with whole
+vectors and no horizontal sums; values [kv_head][slot][value_dim].
+
+A token sees slots [0, shared) and [branch, own]. Scores, exponentials and sums run over the visible keys in that
+order, wherever the branch lies in the cache, so a branch's result is bit for bit that of the same text evaluated
+alone.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..arrays import array_copy, array_exp_minus, array_max, array_scale, array_softcap, array_sum
+from ..export import export, helper
+from ..intrinsics import I64, f32, float_of_bits, i64, load_f32, load_i64, store_f32, to_float
+from ..vector import V8F, Vectors, vector
+
+SLOTS = 32  # slots per key block
+
+
+@intrinsic
+def block_scores(typingctx, query, block, dim, out):
+    """out[32] = query[dim] . keys[dim][32]."""
+
+    def codegen(context, builder, signature, arguments):
+        v = Vectors(builder)
+        query, block, dim, out = v.pointer(arguments[0]), v.pointer(arguments[1]), arguments[2], v.pointer(arguments[3])
+        sums = [v.cell(v.const(V8F, 0.0)) for _ in range(4)]
+        with v.loop(dim) as d:
+            q = v.splat(v.load(builder.gep(query, [builder.mul(d, ir.Constant(i64, 4))]), f32))
+            row = builder.gep(block, [builder.mul(d, ir.Constant(i64, 4 * SLOTS))])
+            for k in range(4):
+                builder.store(v.fma(q, v.load(v.at(row, 32 * k), V8F), builder.load(sums[k])), sums[k])
+        for k in range(4):
+            v.store(builder.load(sums[k]), v.at(out, 32 * k))
+        return context.get_dummy_value()
+
+    return types.void(I64, I64, I64, I64), codegen
+
+
+def _weighted_rows(width, name):
+    """f(weights, rows, stride, count, out): out[width] += sum over j of weights[j] x rows[j][width]."""
+    lanes = 8 if width >= 8 else 1
+
+    def codegen(context, builder, signature, arguments):
+        v = Vectors(builder)
+        weights, rows, stride, count, out = arguments
+        weights, rows, out = v.pointer(weights), v.pointer(rows), v.pointer(out)
+        kind = vector(f32, lanes)
+        places = range(0, 4 * width, 4 * lanes)
+        sums = [v.cell(v.load(v.at(out, o), kind)) for o in places]
+        with v.loop(count) as j:
+            w = v.splat(v.load(builder.gep(weights, [builder.mul(j, ir.Constant(i64, 4))]), f32), lanes)
+            row = builder.gep(rows, [builder.mul(j, stride)])
+            for o, total in zip(places, sums, strict=True):
+                builder.store(v.fma(w, v.load(v.at(row, o), kind), builder.load(total)), total)
+        for o, total in zip(places, sums, strict=True):
+            v.store(builder.load(total), v.at(out, o))
+        return context.get_dummy_value()
+
+    def typing(typingctx, weights, rows, stride, count, out):
+        return types.void(I64, I64, I64, I64, I64), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+rows_64 = _weighted_rows(64, "rows_64")
+rows_8 = _weighted_rows(8, "rows_8")
+rows_1 = _weighted_rows(1, "rows_1")
+
+
+@helper
+def add_weighted(weights, rows, dim, count, out):
+    """out[dim] += weights[count] . rows[count][dim]."""
+    done = 0
+    while done + 64 <= dim:
+        rows_64(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
+        done += 64
+    while done + 8 <= dim:
+        rows_8(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
+        done += 8
+    while done < dim:
+        rows_1(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
+        done += 1
+    return 0
+
+
+@helper
+def range_scores(query, keys, dim, low, high, block_out, out):
+    """Scores of slots [low, high) to out, in order."""
+    slot = low
+    while slot < high:
+        skip = slot & (SLOTS - 1)
+        count = min(SLOTS - skip, high - slot)
+        at = out + 4 * (slot - low)
+        block = keys + (slot - skip) * 4 * dim
+        if count == SLOTS:
+            block_scores(query, block, dim, at)
+        else:
+            block_scores(query, block, dim, block_out)
+            array_copy(at, block_out + 4 * skip, count)
+        slot += count
+    return 0
+
+
+# Addresses in the parameter block of one attention layer (int64 each).
+(
+    QUERIES, OUT, KEYS, VALUES, HEADS, KV_HEADS, KEY_DIM, VALUE_DIM, CAPACITY, SCALE, WINDOW, SOFTCAP, ROWS, TOKENS,
+    BATCH, SCRATCH, SCRATCH_BYTES, NEW_KEYS, NEW_VALUES, TOKEN_COUNT,
+) = (8 * i for i in range(20))  # fmt: skip
+# Addresses in the batch block: what the tokens of this evaluation are.
+POSITIONS, SHARED, BRANCH, FIRST_SLOT = 0, 8, 16, 24
+
+
+@helper
+def attend(p, row, head, scratch):
+    """One query head of one row."""
+    token = load_i64(load_i64(p + TOKENS) + 8 * row)
+    batch = load_i64(p + BATCH)
+    position = load_i64(load_i64(batch + POSITIONS) + 8 * token)
+    shared, branch = load_i64(load_i64(batch + SHARED) + 8 * token), load_i64(load_i64(batch + BRANCH) + 8 * token)
+    own = load_i64(batch + FIRST_SLOT) + token
+    low = 0
+    window = load_i64(p + WINDOW)
+    if window > 0:
+        low = max(0, position - window + 1)
+        branch = max(branch, own - window + 1)
+    first = max(0, shared - low)
+    count = first + own + 1 - branch
+    kv_head = head // (load_i64(p + HEADS) // load_i64(p + KV_HEADS))
+    key_dim, value_dim, capacity = load_i64(p + KEY_DIM), load_i64(p + VALUE_DIM), load_i64(p + CAPACITY)
+    keys = load_i64(p + KEYS) + kv_head * capacity * 4 * key_dim
+    values = load_i64(p + VALUES) + kv_head * capacity * 4 * value_dim
+    query = load_i64(p + QUERIES) + 4 * key_dim * (row * load_i64(p + HEADS) + head)
+    weights = scratch + 4 * SLOTS
+    range_scores(query, keys, key_dim, low, low + first, scratch, weights)
+    range_scores(query, keys, key_dim, branch, own + 1, scratch, weights + 4 * first)
+    array_scale(weights, weights, count, float_of_bits(load_i64(p + SCALE)))
+    cap = float_of_bits(load_i64(p + SOFTCAP))
+    if cap > to_float(0):
+        array_softcap(weights, weights, count, cap)
+    array_exp_minus(weights, weights, count, array_max(weights, count))
+    total = array_sum(weights, count)
+    out = load_i64(p + OUT) + 4 * value_dim * (row * load_i64(p + HEADS) + head)
+    for i in range(value_dim):
+        store_f32(out + 4 * i, to_float(0))
+    add_weighted(weights, values + 4 * value_dim * low, value_dim, first, out)
+    add_weighted(weights + 4 * first, values + 4 * value_dim * branch, value_dim, count - first, out)
+    array_scale(out, out, value_dim, to_float(1) / total)
+    return 0
+
+
+@export
+def attention(step, thread, threads):
+    """step: 0 parameter block. Each thread takes every threads-th (row, head)."""
+    p = load_i64(step)
+    heads = load_i64(p + HEADS)
+    items = load_i64(load_i64(p + ROWS)) * heads
+    scratch = load_i64(p + SCRATCH) + thread * load_i64(p + SCRATCH_BYTES)
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        row = item // heads
+        attend(p, row, item - row * heads, scratch)
+    return 0
+
+
+@export
+def append(step, thread, threads):
+    """Keys and values of every token of the batch into their slots; each thread takes every threads-th (token, kv head)."""
+    p = load_i64(step)
+    heads, key_dim, value_dim = load_i64(p + KV_HEADS), load_i64(p + KEY_DIM), load_i64(p + VALUE_DIM)
+    capacity = load_i64(p + CAPACITY)
+    items = load_i64(load_i64(p + TOKEN_COUNT)) * heads
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        token = item // heads
+        head = item - token * heads
+        slot = load_i64(load_i64(p + BATCH) + FIRST_SLOT) + token
+        source = load_i64(p + NEW_KEYS) + 4 * key_dim * item
+        place = load_i64(p + KEYS) + head * capacity * 4 * key_dim + (slot & -SLOTS) * 4 * key_dim + 4 * (slot & (SLOTS - 1))
+        for d in range(key_dim):
+            store_f32(place + 4 * SLOTS * d, load_f32(source + 4 * d))
+        array_copy(load_i64(p + VALUES) + 4 * value_dim * (head * capacity + slot), load_i64(p + NEW_VALUES) + 4 * value_dim * item, value_dim)
+    return 0

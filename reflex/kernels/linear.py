@@ -1,0 +1,113 @@
+"""The matrix product around a dot product: which rows a thread computes, token tiles, bias and residual addition."""
+
+from .dot import plain_dot, quantized_dot, tile_sizes
+from .export import helper
+from .intrinsics import load_f32, load_i64, store_f32
+
+ROW_BLOCK = 16  # weight rows that stay in cache while all tokens pass over them
+ALIGNMENT = 32  # threads split outputs in multiples of a quantization block
+
+
+@helper
+def share(count, thread, threads):
+    """First item of thread's share of `count`; shares are multiples of ALIGNMENT but for the last."""
+    if thread >= threads:
+        return count
+    return (count // ALIGNMENT) * thread // threads * ALIGNMENT
+
+
+def _choose(dots):
+    """A helper that calls the dot product of exactly `tokens` tokens."""
+
+    def make(dot):
+        @helper
+        def call(weights, x, stride, groups, tail, out):
+            dot(weights, x, stride, groups, tail, out)
+            return 0
+
+        return call
+
+    helpers = [make(dot) for dot in dots]
+    if len(helpers) == 4:
+        d1, d2, d3, d4 = helpers
+
+        @helper
+        def tile(tokens, weights, x, stride, groups, tail, out):
+            if tokens == 4:
+                return d4(weights, x, stride, groups, tail, out)
+            if tokens == 3:
+                return d3(weights, x, stride, groups, tail, out)
+            if tokens == 2:
+                return d2(weights, x, stride, groups, tail, out)
+            return d1(weights, x, stride, groups, tail, out)
+
+        return tile
+    d1, d2, d3, d4, d5, d6, d7, d8 = helpers
+
+    @helper
+    def wide_tile(tokens, weights, x, stride, groups, tail, out):
+        if tokens == 8:
+            return d8(weights, x, stride, groups, tail, out)
+        if tokens == 7:
+            return d7(weights, x, stride, groups, tail, out)
+        if tokens == 6:
+            return d6(weights, x, stride, groups, tail, out)
+        if tokens == 5:
+            return d5(weights, x, stride, groups, tail, out)
+        if tokens == 4:
+            return d4(weights, x, stride, groups, tail, out)
+        if tokens == 3:
+            return d3(weights, x, stride, groups, tail, out)
+        if tokens == 2:
+            return d2(weights, x, stride, groups, tail, out)
+        return d1(weights, x, stride, groups, tail, out)
+
+    return wide_tile
+
+
+@helper
+def emit(results, tokens, out, out_stride, bias, accumulate):
+    """Store one row's results for a tile of tokens: out[t] = or += result + bias."""
+    b = load_f32(bias) if bias != 0 else load_f32(results) * 0
+    for t in range(tokens):
+        at = out + t * out_stride
+        value = load_f32(results + 4 * t) + b
+        if accumulate != 0:
+            value += load_f32(at)
+        store_f32(at, value)
+    return 0
+
+
+def step_kernel(record, name):
+    """linear(step, thread, threads) for a LANES record.
+
+    step, int64 each: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count,
+    8 accumulate, 9 bytes per weight row, 10 bytes per input row, 11 bytes per output row, 12 scratch, 13 scratch bytes per thread.
+    """
+    limit = tile_sizes()
+    make = quantized_dot if hasattr(record, "group") else plain_dot
+    tile = _choose([make(record, n, f"dot_{name}_{n}") for n in range(1, limit + 1)])
+
+    def linear(step, thread, threads):
+        weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)
+        groups, tail, rows, tokens = load_i64(step + 32), load_i64(step + 40), load_i64(step + 48), load_i64(load_i64(step + 56))
+        accumulate, row_bytes = load_i64(step + 64), load_i64(step + 72)
+        x_stride, out_stride = load_i64(step + 80), load_i64(step + 88)
+        results = load_i64(step + 96) + thread * load_i64(step + 104)
+        first, last = share(rows, thread, threads), share(rows, thread + 1, threads)
+        tiles = (tokens + limit - 1) // limit
+        start = first
+        while start < last:
+            stop = min(start + ROW_BLOCK, last)
+            for k in range(tiles):
+                t = tokens * k // tiles
+                count = tokens * (k + 1) // tiles - t
+                for r in range(start, stop):
+                    tile(count, weights + r * row_bytes, x + t * x_stride, x_stride, groups, tail, results)
+                    at = bias + 4 * r if bias != 0 else 0
+                    emit(results, count, out + t * out_stride + 4 * r, out_stride, at, accumulate)
+            start = stop
+        return 0
+
+    linear.__name__ = linear.__qualname__ = name
+    return linear
