@@ -1,5 +1,11 @@
-"""The matrix product around a dot product: which rows a thread computes, token tiles, bias and residual addition."""
+"""The matrix product around a dot product: which rows a thread computes, token tiles, bias and residual addition.
 
+Exported by host/linear_*.py as linear_q8_<NAME> (input: quantized groups) or linear_f32_<NAME> (input: float32) for
+every block format whose file binds LANES; formats without it use linear_decoded.
+"""
+
+from ..quant import load
+from ..quant.types import TYPES
 from .dot import plain_dot, quantized_dot, tile_sizes
 from .export import helper
 from .intrinsics import load_f32, load_i64, store_f32
@@ -65,6 +71,14 @@ def _choose(dots):
     return wide_tile
 
 
+def formats(kind):
+    """(ggml name, LANES) of every block format whose lanes are of class `kind`."""
+    for block in TYPES.values():
+        record = getattr(load(block.name), "LANES", None)
+        if isinstance(record, kind):
+            yield block.name, record
+
+
 @helper
 def emit(results, tokens, out, out_stride, bias, accumulate):
     """Store one row's results for a tile of tokens: out[t] = or += result + bias."""
@@ -84,8 +98,9 @@ def step_kernel(record, name):
     step, int64 each: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count,
     8 accumulate, 9 bytes per weight row, 10 bytes per input row, 11 bytes per output row, 12 scratch, 13 scratch bytes per thread.
     """
-    limit = tile_sizes()
-    make = quantized_dot if hasattr(record, "group") else plain_dot
+    quantized = hasattr(record, "group")
+    limit = tile_sizes() if quantized else 4  # float32 activations are four times as many bytes to keep in cache
+    make = quantized_dot if quantized else plain_dot
     tile = _choose([make(record, n, f"dot_{name}_{n}") for n in range(1, limit + 1)])
 
     def linear(step, thread, threads):
@@ -94,9 +109,8 @@ def step_kernel(record, name):
         accumulate, row_bytes = load_i64(step + 64), load_i64(step + 72)
         x_stride, out_stride = load_i64(step + 80), load_i64(step + 88)
         results = load_i64(step + 96) + thread * load_i64(step + 104)
-        first, last = share(rows, thread, threads), share(rows, thread + 1, threads)
+        start, last = share(rows, thread, threads), share(rows, thread + 1, threads)
         tiles = (tokens + limit - 1) // limit
-        start = first
         while start < last:
             stop = min(start + ROW_BLOCK, last)
             for k in range(tiles):

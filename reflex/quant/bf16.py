@@ -1,6 +1,7 @@
 """BF16: the upper 16 bits of an IEEE single, little-endian."""
 
 from . import fields
+from .lanes import Plain
 
 
 def decode(blocks):
@@ -15,3 +16,6 @@ def unpack(memory):
         return bf16(address + 2 * index)
 
     return element
+
+
+LANES = Plain(2, lambda v, p: v.bfloats(p), lambda v, p: v.bfloat(p))

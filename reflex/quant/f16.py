@@ -1,6 +1,7 @@
 """F16: one IEEE half, little-endian."""
 
 from . import fields
+from .lanes import Plain
 
 
 def decode(blocks):
@@ -15,3 +16,6 @@ def unpack(memory):
         return f16(address + 2 * index)
 
     return element
+
+
+LANES = Plain(2, lambda v, p: v.halves(p, 2), lambda v, p: v.half(p))

@@ -1,6 +1,7 @@
 """F32: one IEEE single, little-endian."""
 
 from . import fields
+from .lanes import Plain
 
 
 def decode(blocks):
@@ -15,3 +16,6 @@ def unpack(memory):
         return f32(address + 4 * index)
 
     return element
+
+
+LANES = Plain(4, lambda v, p: v.load(p, v.float8), lambda v, p: v.load(p, v.float1))

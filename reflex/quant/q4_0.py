@@ -7,6 +7,7 @@ value = d * (quant - 8)
 """
 
 from . import fields
+from .lanes import Small
 
 
 def decode(blocks):
@@ -22,3 +23,11 @@ def unpack(memory):
         return f16(address) * float32(quant(address, index) - 8)
 
     return element
+
+
+def _codes(v, p):
+    quants = v.load(v.at(p, 2), v.bytes16)
+    return v.join(v.low_nibbles(quants), v.high_nibbles(quants))
+
+
+LANES = Small(18, _codes, bias=8)

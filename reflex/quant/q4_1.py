@@ -8,6 +8,7 @@ value = d * quant + m
 """
 
 from . import fields
+from .lanes import Small
 
 
 def decode(blocks):
@@ -23,3 +24,11 @@ def unpack(memory):
         return f16(address) * float32(quant(address, index)) + f16(address + 2)
 
     return element
+
+
+def _codes(v, p):
+    quants = v.load(v.at(p, 4), v.bytes16)
+    return v.join(v.low_nibbles(quants), v.high_nibbles(quants))
+
+
+LANES = Small(20, _codes, minimum_at=2)

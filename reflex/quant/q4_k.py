@@ -9,6 +9,7 @@ value = (d * scale) * quant - dmin * minimum
 """
 
 from . import fields, sixbit
+from .lanes import Group, Large, scales_and_minimums
 
 
 def decode(blocks):
@@ -29,3 +30,17 @@ def unpack(memory):
         return step * float32(quant(address, index)) - f16(address + 2) * float32(minimum(address, group))
 
     return element
+
+
+def _group(v, p):
+    scales, minimums = scales_and_minimums(v, v.at(p, 4))
+    step, dmin = v.splat(v.half(p)), v.splat(v.b.fneg(v.half(v.at(p, 2))))
+
+    def codes(i):
+        quants = v.load(v.at(p, 16 + 32 * (i // 2)), v.bytes32)
+        return v.high_nibbles(quants) if i % 2 else v.low_nibbles(quants)
+
+    return Group([v.b.fmul(scales, step)], [v.b.fmul(minimums, dmin)], codes)
+
+
+LANES = Large(144, _group)

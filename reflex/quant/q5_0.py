@@ -8,6 +8,7 @@ value = d * (quant - 16)
 """
 
 from . import fields
+from .lanes import Small
 
 
 def decode(blocks):
@@ -24,3 +25,12 @@ def unpack(memory):
         return f16(address) * float32((low(address, index) | (high(address, index) << 4)) - 16)
 
     return element
+
+
+def _codes(v, p):
+    quants = v.load(v.at(p, 6), v.bytes16)
+    fifth = v.bit_bytes(v.load(v.at(p, 2), v.int32), 16)
+    return v.b.or_(v.join(v.low_nibbles(quants), v.high_nibbles(quants)), fifth)
+
+
+LANES = Small(22, _codes, bias=16)

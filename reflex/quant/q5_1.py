@@ -9,6 +9,7 @@ value = d * quant + m
 """
 
 from . import fields
+from .lanes import Small
 
 
 def decode(blocks):
@@ -25,3 +26,12 @@ def unpack(memory):
         return f16(address) * float32(low(address, index) | (high(address, index) << 4)) + f16(address + 2)
 
     return element
+
+
+def _codes(v, p):
+    quants = v.load(v.at(p, 8), v.bytes16)
+    fifth = v.bit_bytes(v.load(v.at(p, 4), v.int32), 16)
+    return v.b.or_(v.join(v.low_nibbles(quants), v.high_nibbles(quants)), fifth)
+
+
+LANES = Small(24, _codes, minimum_at=2)

@@ -9,6 +9,7 @@ value = (d * scale) * (quant - 32)
 """
 
 from . import fields
+from .lanes import Group, Large
 
 
 def decode(blocks):
@@ -26,3 +27,22 @@ def unpack(memory):
         return scale * float32((low(address, index) | (high(address, index) << 4)) - 32)
 
     return element
+
+
+def _group(v, p):
+    step = v.splat(v.half(v.at(p, 208)), 16)
+    scales = v.b.fmul(v.signed_floats(v.load(v.at(p, 192), v.bytes16)), step)
+    first, second = v.pick(scales, range(0, 16, 2)), v.pick(scales, range(1, 16, 2))
+    high = [v.load(v.at(p, 128 + 32 * half), v.bytes32) for half in (0, 1)]
+
+    def codes(i):
+        half, part = divmod(i, 4)
+        quants = v.load(v.at(p, 64 * half + 32 * (part % 2)), v.bytes32)
+        four = v.high_nibbles(quants) if part >= 2 else v.low_nibbles(quants)
+        return v.b.or_(four, v.shifted_bits(high[half], 2 * part, 2, 4))
+
+    bias = v.const(first.type, -32.0)
+    return Group([first, second], [v.b.fmul(first, bias), v.b.fmul(second, bias)], codes)
+
+
+LANES = Large(210, _group)

@@ -7,6 +7,7 @@ value = d * quant
 """
 
 from . import fields
+from .lanes import Small
 
 
 def decode(blocks):
@@ -21,3 +22,6 @@ def unpack(memory):
         return f16(address) * float32(i8(address + 2 + index))
 
     return element
+
+
+LANES = Small(34, lambda v, p: v.load(v.at(p, 2), v.bytes32), signed=True)
