@@ -1,18 +1,18 @@
 """The error tree. Every failure a user can meet is one of these; each carries one category and one exit code.
 
-    ReflexError
-      ModelFileError       model_file        3   the GGUF file is missing, truncated, corrupt or contradicts itself
-      UnsupportedError     unsupported       3   a valid file asks for something this engine does not implement
-      TokenizerError       tokenizer         3   the vocabulary in the file cannot be used
-      KernelCacheError     kernel_cache      7   the ahead-of-time code is missing, stale, corrupt or for another CPU
-      DeviceError          device            4
-      OutOfMemoryError     out_of_memory     5
-      ContextOverflowError context_overflow  6
-      StateError           state             8
-      AdapterError         adapter           8
-      InputOutputError     io                8
-      InvalidInputError    invalid_input     2
-      InternalError        internal          8
+ReflexError
+  ModelFileError       model_file        3   the GGUF file is missing, truncated, corrupt or contradicts itself
+  UnsupportedError     unsupported       3   a valid file asks for something this engine does not implement
+  TokenizerError       tokenizer         3   the vocabulary in the file cannot be used
+  KernelCacheError     kernel_cache      7   the ahead-of-time code is missing, stale, corrupt or for another CPU
+  DeviceError          device            4
+  OutOfMemoryError     out_of_memory     5
+  ContextOverflowError context_overflow  6
+  StateError           state             8
+  AdapterError         adapter           8
+  InputOutputError     io                8
+  InvalidInputError    invalid_input     2
+  InternalError        internal          8
 """
 
 

@@ -6,7 +6,7 @@ Refuses: a blob that is missing, for another CPU, of another build, or damaged (
 """
 
 import sys
-from _ctypes import CFuncPtr, _SimpleCData, dlopen, dlsym
+from _ctypes import CFuncPtr, _SimpleCData, addressof, dlopen, dlsym
 from binascii import crc32
 from posix import O_CLOEXEC, O_RDONLY
 from posix import close as _close
@@ -27,6 +27,10 @@ class Int64(_SimpleCData):
 
 class Byte(_SimpleCData):
     _type_ = "c"
+
+
+class Double(_SimpleCData):
+    _type_ = "d"
 
 
 class UInt8(_SimpleCData):
@@ -52,6 +56,11 @@ def view(address, count, code="B"):
     size = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "q": 8, "Q": 8, "f": 4, "d": 8}[code]
     raw = memoryview((UInt8 * (count * size)).from_address(address)).cast("B")
     return raw if code == "B" else raw.cast(code)
+
+
+def address_of(array):
+    """Address of an array of the number types above; it must outlive the use of the address."""
+    return addressof(array)
 
 
 def bytes_at(address, size):

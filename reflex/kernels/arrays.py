@@ -12,7 +12,7 @@ from .intrinsics import F32, I64, f32, i64
 from .vector import LANES, V8F, Vectors, vector
 
 
-def _chunks(v, count, body):
+def chunks(v, count, body):
     """body(offset in bytes, lanes) over `count` elements: whole vectors, then single elements."""
     b = v.b
     whole = b.lshr(count, ir.Constant(i64, 3))
@@ -39,7 +39,7 @@ def array_map(name, inputs, scalars, body):
             spread = [v.splat(s, lanes) for s in arguments[2 + inputs :]]
             v.store(body(v, values, spread), builder.gep(out, [offset]))
 
-        _chunks(v, arguments[1 + inputs], step)
+        chunks(v, arguments[1 + inputs], step)
         return context.get_dummy_value()
 
     return _typed(name, types.void(*[I64] * (2 + inputs), *[F32] * scalars), codegen)
@@ -63,7 +63,7 @@ def array_reduce(name, inputs, scalars, start, combine, body):
             cell = wide if lanes == LANES else narrow
             builder.store(combine(v, builder.load(cell), body(v, values, spread)), cell)
 
-        _chunks(v, arguments[inputs], step)
+        chunks(v, arguments[inputs], step)
         folded = v.fold(builder.load(wide), lambda a, b: combine(v, a, b))
         rest = v.b.extract_element(builder.load(narrow), ir.Constant(ir.IntType(32), 0))
         total = combine(v, v.splat(folded, 1), v.splat(rest, 1))

@@ -49,7 +49,9 @@ def _group(v, record, p, x, accumulators):
         sums.append(b.load(accumulators[t]))
         if minimums:
             first, second = v.load(v.at(at, FIRST_SUMS), V8F), v.load(v.at(at, SECOND_SUMS), V8F)
-            parts = [(minimums[0], b.fadd(first, second))] if len(minimums) == 1 else list(zip(minimums, (first, second), strict=True))
+            parts = (
+                [(minimums[0], b.fadd(first, second))] if len(minimums) == 1 else list(zip(minimums, (first, second), strict=True))
+            )
             for m, s in parts:
                 sums[t] = v.fma(m, s, sums[t])
     totals = [None] * len(x)

@@ -8,9 +8,10 @@ from ..quant import load
 from ..quant.types import TYPES
 from .dot import plain_dot, quantized_dot, tile_sizes
 from .export import helper
-from .intrinsics import load_f32, load_i64, store_f32
+from .intrinsics import call3, load_f32, load_i64, store_f32
 
 ROW_BLOCK = 16  # weight rows that stay in cache while all tokens pass over them
+RESULT_BYTES = 64  # start of a thread's scratch: one tile's results
 ALIGNMENT = 32  # threads split outputs in multiples of a quantization block
 
 
@@ -80,35 +81,37 @@ def formats(kind):
 
 
 @helper
-def emit(results, tokens, out, out_stride, bias, accumulate):
-    """Store one row's results for a tile of tokens: out[t] = or += result + bias."""
-    b = load_f32(bias) if bias != 0 else load_f32(results) * 0
+def emit(results, tokens, out, out_stride, bias):
+    """Store one row's results for a tile of tokens: out[t] = result + bias."""
     for t in range(tokens):
-        at = out + t * out_stride
-        value = load_f32(results + 4 * t) + b
-        if accumulate != 0:
-            value += load_f32(at)
-        store_f32(at, value)
+        value = load_f32(results + 4 * t)
+        if bias != 0:
+            value += load_f32(bias)
+        store_f32(out + t * out_stride, value)
     return 0
 
 
-def step_kernel(record, name):
-    """linear(step, thread, threads) for a LANES record.
-
-    step, int64 each: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count,
-    8 accumulate, 9 bytes per weight row, 10 bytes per input row, 11 bytes per output row, 12 scratch, 13 scratch bytes per thread.
-    """
+def _tile_of(record, name):
+    """(most tokens per tile, function computing one row for a tile)."""
     quantized = hasattr(record, "group")
     limit = tile_sizes() if quantized else 4  # float32 activations are four times as many bytes to keep in cache
     make = quantized_dot if quantized else plain_dot
-    tile = _choose([make(record, n, f"dot_{name}_{n}") for n in range(1, limit + 1)])
+    return limit, _choose([make(record, n, f"dot_{name}_{n}") for n in range(1, limit + 1)])
+
+
+# step: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count, 8 bytes per weight row,
+# 9 bytes per input row, 10 bytes per output row, 11 scratch, 12 scratch bytes per thread, 13 decoder, 14 columns
+
+
+def step_kernel(record, name):
+    """linear(step, thread, threads) for a LANES record: each thread computes its share of the weight rows."""
+    limit, tile = _tile_of(record, name)
 
     def linear(step, thread, threads):
         weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)
         groups, tail, rows, tokens = load_i64(step + 32), load_i64(step + 40), load_i64(step + 48), load_i64(load_i64(step + 56))
-        accumulate, row_bytes = load_i64(step + 64), load_i64(step + 72)
-        x_stride, out_stride = load_i64(step + 80), load_i64(step + 88)
-        results = load_i64(step + 96) + thread * load_i64(step + 104)
+        row_bytes, x_stride, out_stride = load_i64(step + 64), load_i64(step + 72), load_i64(step + 80)
+        results = load_i64(step + 88) + thread * load_i64(step + 96)
         start, last = share(rows, thread, threads), share(rows, thread + 1, threads)
         tiles = (tokens + limit - 1) // limit
         while start < last:
@@ -118,9 +121,32 @@ def step_kernel(record, name):
                 count = tokens * (k + 1) // tiles - t
                 for r in range(start, stop):
                     tile(count, weights + r * row_bytes, x + t * x_stride, x_stride, groups, tail, results)
-                    at = bias + 4 * r if bias != 0 else 0
-                    emit(results, count, out + t * out_stride + 4 * r, out_stride, at, accumulate)
+                    emit(results, count, out + t * out_stride + 4 * r, out_stride, bias + 4 * r if bias != 0 else 0)
             start = stop
+        return 0
+
+    linear.__name__ = linear.__qualname__ = name
+    return linear
+
+
+def decoded_kernel(record, name):
+    """The same for any block format: a row is expanded to float32 by its decoder, then multiplied with all tokens."""
+    limit, tile = _tile_of(record, name)
+
+    def linear(step, thread, threads):
+        weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)
+        groups, tail, rows, tokens = load_i64(step + 32), load_i64(step + 40), load_i64(step + 48), load_i64(load_i64(step + 56))
+        row_bytes, x_stride, out_stride = load_i64(step + 64), load_i64(step + 72), load_i64(step + 80)
+        results = load_i64(step + 88) + thread * load_i64(step + 96)
+        row = results + RESULT_BYTES
+        tiles = (tokens + limit - 1) // limit
+        for r in range(share(rows, thread, threads), share(rows, thread + 1, threads)):
+            call3(load_i64(step + 104), weights + r * row_bytes, row, load_i64(step + 112))
+            for k in range(tiles):
+                t = tokens * k // tiles
+                count = tokens * (k + 1) // tiles - t
+                tile(count, row, x + t * x_stride, x_stride, groups, tail, results)
+                emit(results, count, out + t * out_stride + 4 * r, out_stride, bias + 4 * r if bias != 0 else 0)
         return 0
 
     linear.__name__ = linear.__qualname__ = name

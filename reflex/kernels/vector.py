@@ -182,7 +182,9 @@ class Vectors:
             return self._madd(u, s, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
         if self.target.machine == "x86_64":
             parts = [
-                self._madd(self.slice(u, o, 16), self.slice(s, o, 16), "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd", 16)
+                self._madd(
+                    self.slice(u, o, 16), self.slice(s, o, 16), "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd", 16
+                )
                 for o in (0, 16)
             ]
             return self.join(*parts)

@@ -183,5 +183,9 @@ def append(step, thread, threads):
         place = load_i64(p + KEYS) + head * capacity * 4 * key_dim + (slot & -SLOTS) * 4 * key_dim + 4 * (slot & (SLOTS - 1))
         for d in range(key_dim):
             store_f32(place + 4 * SLOTS * d, load_f32(source + 4 * d))
-        array_copy(load_i64(p + VALUES) + 4 * value_dim * (head * capacity + slot), load_i64(p + NEW_VALUES) + 4 * value_dim * item, value_dim)
+        array_copy(
+            load_i64(p + VALUES) + 4 * value_dim * (head * capacity + slot),
+            load_i64(p + NEW_VALUES) + 4 * value_dim * item,
+            value_dim,
+        )
     return 0

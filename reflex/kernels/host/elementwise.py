@@ -99,7 +99,8 @@ def _decode(entry, source, out, columns):
     return call3(entry, source, out, columns)
 
 
-# step: 0 output, 1 table, 2 columns, 3 address of the row count, 4 bytes per table row, 5 factor (float32 bits), 6 token ids (uint32), 7 decoder
+# step: 0 output, 1 table, 2 columns, 3 address of the row count, 4 bytes per table row, 5 factor (float32 bits),
+# 6 token ids (uint32), 7 decoder
 
 
 @export

@@ -1,13 +1,13 @@
 """The native step loop: one call runs a whole forward pass on one thread; all threads make the same call.
 
-A step table is int64[n][STEP]: [kernel address, barrier after (0/1), 14 operands]. A kernel is called as
+A step table is int64[n][STEP]: [kernel address, barrier after (0/1), 15 operands]. A kernel is called as
 kernel(operands address, thread, threads) and does its share. Threads meet where a step says so.
 """
 
 from ..export import export, helper
 from ..intrinsics import atomic_add, atomic_load, atomic_store, call3, call7, load_i64, pause
 
-STEP_BYTES = 128
+STEP_BYTES = 136
 SPINS = 4000  # pauses before sleeping: about 20 us, longer than the work between most barriers
 # Team block, int64 at byte offsets, one cache line apart: what the threads share.
 ARRIVED, GENERATION, SLEEPERS, COMMAND = 0, 64, 128, 192

@@ -59,7 +59,9 @@ def quantize_rows(step, thread, threads):
     rows = load_i64(load_i64(step + 24))
     for k in range((rows - thread + threads - 1) // threads):
         r = thread + k * threads
-        quantize_part(load_i64(step), load_i64(step + 32), load_i64(step + 8), load_i64(step + 40), r, r + 1, 0, load_i64(step + 16))
+        quantize_part(
+            load_i64(step), load_i64(step + 32), load_i64(step + 8), load_i64(step + 40), r, r + 1, 0, load_i64(step + 16)
+        )
     return 0
 
 

@@ -24,7 +24,13 @@ def rmsnorm(step, thread, threads):
     stride = load_i64(step + 40)
     for k in range((rows - thread + threads - 1) // threads):
         at = (thread + k * threads) * stride
-        norm(load_i64(step) + at, load_i64(step + 8), load_i64(step + 16) + at, load_i64(step + 24), float_of_bits(load_i64(step + 48)))
+        norm(
+            load_i64(step) + at,
+            load_i64(step + 8),
+            load_i64(step + 16) + at,
+            load_i64(step + 24),
+            float_of_bits(load_i64(step + 48)),
+        )
     return 0
 
 

@@ -15,7 +15,10 @@ HALF_PI_1, HALF_PI_2, HALF_PI_3 = 1.5707963267341256, 6.077100506303966e-11, 2.0
 def sine(r):
     """sin on [-pi/4, pi/4], to the last place (fdlibm __kernel_sin)."""
     z = r * r
-    p = z * (z * (z * (z * 1.58969099521155010221e-10 - 2.50507602534068634195e-08) + 2.75573137070700676789e-06) - 1.98412698298579493134e-04)
+    p = z * (
+        z * (z * (z * 1.58969099521155010221e-10 - 2.50507602534068634195e-08) + 2.75573137070700676789e-06)
+        - 1.98412698298579493134e-04
+    )
     return r + r * z * (p + 8.33333333332248946124e-03) * z - r * z * 1.66666666666666324348e-01
 
 
@@ -23,7 +26,10 @@ def sine(r):
 def cosine(r):
     """cos on [-pi/4, pi/4] (fdlibm __kernel_cos)."""
     z = r * r
-    p = z * (z * (z * (2.08757232129817482790e-09 - z * 1.13596475577881948265e-11) - 2.75573143513906633035e-07) + 2.48015872894767294178e-05)
+    p = z * (
+        z * (z * (2.08757232129817482790e-09 - z * 1.13596475577881948265e-11) - 2.75573143513906633035e-07)
+        + 2.48015872894767294178e-05
+    )
     return 1.0 - 0.5 * z + z * z * (p - 1.38888888888741095749e-03) * z + z * z * 4.16666666666666019037e-02
 
 
@@ -45,7 +51,8 @@ def rotation(angle, magnitude, cos_at, sin_at):
     return 0
 
 
-# step: 0 output, 1 frequencies (float64), 2 pairs, 3 address of the row count, 4 positions (int64), 5 address of magnitude (float64)
+# step: 0 output, 1 frequencies (float64), 2 pairs, 3 address of the row count, 4 positions (int64),
+# 5 address of the magnitude (float64)
 
 
 @export
@@ -73,7 +80,8 @@ def rotate(head, table, pairs, first, apart):
     return 0
 
 
-# step: 0 buffer, 1 angle rows, 2 pairs, 3 heads, 4 head dimension, 5 address of the row count, 6 bytes per row, 7 token index per row (int64), 8 neox
+# step: 0 buffer, 1 angle rows, 2 pairs, 3 heads, 4 head dimension, 5 address of the row count, 6 bytes per row,
+# 7 token index per row (int64), 8 neox
 
 
 @export(fast=True)

@@ -1,0 +1,257 @@
+"""The cpu backend: a Program lowered to ahead-of-time compiled kernels over the mapped file.
+
+A Plan owns the memory (activation buffers, key/value cache, step table) and the worker threads of one loaded model.
+The calling thread computes too; workers sleep between evaluations. Nothing here imports numpy or numba.
+"""
+
+import _thread
+
+from .. import native
+from ..errors import ContextOverflowError, InternalError, InvalidInputError
+from ..quant.types import by_id
+from .lowering import STEP_WORDS, Lowering, float_bits
+
+BATCH = 512  # most tokens per evaluation
+SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
+LINE = 64
+FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
+MADV_NOHUGEPAGE = 15
+
+
+class Memory:
+    """Addresses for a Lowering. Everything is lazily touched: what a run does not use costs no memory."""
+
+    def __init__(self, library, program, context, threads):
+        self.library = library
+        self.program = program
+        self.capacity = (context + SLOTS - 1) // SLOTS * SLOTS
+        self.rows = min(BATCH, self.capacity)
+        self.threads = threads
+        self.maps = []
+        self.places = {}  # name -> address
+        self.pinned = []
+        cells = self._reserve("cells", 8 * (8 + 5 * self.rows))
+        self.token_count, self.wanted_count, self.batch = cells, cells + 8, cells + 16  # batch: 4 words, see attention.py
+        rows = self.rows
+        self.positions = cells + 64
+        self.shared = self.positions + 8 * rows
+        self.branch = self.shared + 8 * rows
+        self.wanted = self.branch + 8 * rows  # token index of each wanted row
+        self.every = self.wanted + 8 * rows  # 0, 1, 2, ...
+        self.ids = self._reserve("ids", 4 * rows)
+        words = native.view(self.batch, 4, "q")
+        words[0], words[1], words[2] = self.positions, self.shared, self.branch
+        every = native.view(self.every, rows, "q")
+        for i in range(rows):
+            every[i] = i
+        self._scratch = self._reserve("attention scratch", threads * self._attention_bytes())
+        self._caches = self._cache_places()
+
+    def _reserve(self, name, size):
+        mapping = native.alloc(size, name)
+        native.libc("madvise", 3)(mapping.address, mapping.size, MADV_NOHUGEPAGE)
+        self.maps.append(mapping)
+        self.places[name] = mapping.address
+        return mapping.address
+
+    def _named(self, name, size):
+        address = self.places.get(name)
+        return self._reserve(name, size) if address is None else address
+
+    def buffer(self, name):
+        return self._named(name, 4 * self.rows * self.program.widths[name])
+
+    def quantized(self, name, stride):
+        return self._named(name + ".q8", stride * self.rows)
+
+    def angles(self, index):
+        return self._named(f"angles {index}", 8 * self.rows * len(self.program.ropes[index].frequencies))
+
+    def frequencies(self, index):
+        """float64: the frequencies of a rotary table, then its magnitude."""
+        name, rope = f"frequencies {index}", self.program.ropes[index]
+        address = self.places.get(name)
+        if address is None:
+            count = len(rope.frequencies)
+            address = self._reserve(name, 8 * (count + 1))
+            words = native.view(address, count + 1, "d")
+            for i, frequency in enumerate(rope.frequencies):
+                words[i] = frequency
+            words[count] = rope.magnitude
+        return address
+
+    def magnitude(self, index):
+        return self.frequencies(index) + 8 * len(self.program.ropes[index].frequencies)
+
+    def linear_scratch(self):
+        """(address, bytes per thread): results of a tile, and one row of weights expanded to float32."""
+        size = (64 + 4 * max(self.program.widths.values()) + LINE) & -LINE
+        return self._named("linear scratch", self.threads * size), size
+
+    def decoded(self, tensor):
+        """A float32 copy of a small tensor that is stored in another type (norm weights, biases)."""
+        name = "decoded " + tensor.name
+        address = self.places.get(name)
+        if address is None:
+            address = self._reserve(name, 4 * tensor.elements)
+            getattr(self.library, "decode_" + by_id(tensor.type).name)(tensor.address, address, tensor.elements)
+        return address
+
+    def _attention_bytes(self):
+        return (4 * (SLOTS + self.capacity + SLOTS) + LINE) & -LINE
+
+    def _cache_places(self):
+        """[(keys, values)] per layer, in one reservation."""
+        offsets, size = [], 0
+        for heads, key_dim, value_dim in self.program.caches:
+            offsets.append((size, size + 4 * heads * key_dim * self.capacity))
+            size += 4 * heads * (key_dim + value_dim) * self.capacity
+        base = self._reserve("key/value cache", size)
+        return [(base + keys, base + values) for keys, values in offsets]
+
+    def attention_block(self, layer, args, queries, out, keys, values, rows, chosen):
+        """The parameter block of one attention step; order as in kernels/host/attention.py."""
+        cache_keys, cache_values = self._caches[layer]
+        words = (
+            queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],
+            self.capacity, float_bits(args["scale"]), args["window"] or 0, float_bits(args["softcap"] or 0.0), rows,
+            self.wanted if chosen else self.every, self.batch, self._scratch, self._attention_bytes(), keys, values,
+            self.token_count,
+        )  # fmt: skip
+        block = (native.Int64 * len(words))(*words)
+        self.pinned.append(block)
+        return native.address_of(block)
+
+    def free(self):
+        for mapping in self.maps:
+            mapping.free()
+        self.maps.clear()
+
+
+class Team:
+    """The worker threads of a plan: started on first use, asleep between evaluations."""
+
+    def __init__(self, library, threads):
+        self.library = library
+        self.threads = threads
+        self.block = None
+        self.running = []
+
+    def start(self):
+        self.block = native.alloc(4096, "thread team")
+        words = native.view(self.block.address, 64, "q")
+        words[32] = native.libc_address("syscall")
+        words[33] = FUTEX_NUMBERS[native.machine()]
+        for i in range(1, self.threads):
+            done = _thread.allocate_lock()
+            done.acquire()
+            _thread.start_new_thread(self._serve, (self.block.address, i, done))
+            self.running.append(done)
+
+    def _serve(self, block, index, done):
+        try:
+            self.library.worker(block, index, self.threads, 0)
+        finally:
+            done.release()
+
+    def execute(self, table, count):
+        if self.threads > 1 and self.block is None:
+            self.start()
+        self.library.execute(table, count, self.block.address if self.block else 0, self.threads)
+
+    def close(self):
+        if self.block is not None:
+            self.library.dismiss(self.block.address)
+            for done in self.running:
+                done.acquire()
+            self.running.clear()
+            self.block.free()
+            self.block = None
+
+
+class Plan:
+    """A Program ready to run. Interface shared with the other backends; see `evaluate`."""
+
+    name = "cpu"
+    batch = BATCH
+
+    def __init__(self, file, program, context, threads=1):
+        self.file = file
+        self.program = program
+        self.context = context
+        self.vocabulary = program.vocabulary
+        self.library = native.library()
+        self.memory = Memory(self.library, program, context, threads)
+        words = Lowering(self.library, file, program, self.memory).lower()
+        self.steps = len(words) // STEP_WORDS
+        self.table = (native.Int64 * len(words))(*words)
+        self.team = Team(self.library, threads)
+        self.wanted = 0
+
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
+        """Compute the tokens `ids` of one batch and the logits of its rows `outputs` (ascending).
+
+        Token i goes to cache slot first_slot + i with rope position positions[i]; it sees slots [0, shared[i]) and
+        [branch[i], first_slot + i]. Errors: ContextOverflowError past the cache, InvalidInputError for ids outside the
+        vocabulary.
+        """
+        memory, count = self.memory, len(ids)
+        if first_slot + count > self.context:
+            raise ContextOverflowError(
+                "the context is full", f"at most {self.context} tokens", first_slot + count, remedy="raise --ctx"
+            )
+        if not 0 < count <= memory.rows:
+            raise InternalError("a batch has the wrong size", f"1 to {memory.rows} tokens", count)
+        embedded = self.file.tensors[self.program.steps[0].weights[0]].shape[1]
+        if min(ids) < 0 or max(ids) >= embedded:
+            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
+        self._fill(memory.ids, ids, "I")
+        self._fill(memory.positions, positions, "q")
+        self._fill(memory.shared, shared, "q")
+        self._fill(memory.branch, branch, "q")
+        self._fill(memory.wanted, outputs, "q")
+        counts = native.view(memory.token_count, 6, "q")
+        counts[0], counts[1], counts[5] = count, len(outputs), first_slot
+        self.wanted = len(outputs)
+        self.team.execute(native.address_of(self.table), self.steps)
+
+    @staticmethod
+    def _fill(address, values, code):
+        view = native.view(address, len(values), code)
+        for i, value in enumerate(values):
+            view[i] = value
+
+    def _row(self, row):
+        if not 0 <= row < self.wanted:
+            raise InternalError("no such row of logits", f"0 to {self.wanted - 1}", row)
+        return self.memory.buffer("logits") + 4 * self.vocabulary * row
+
+    def logits(self, row):
+        """float32[vocabulary] of wanted row `row`, valid until the next evaluation."""
+        return native.view(self._row(row), self.vocabulary, "f")
+
+    def logprobs(self, row, token_ids):
+        """log-softmax over the full vocabulary at the given ids."""
+        count = len(token_ids)
+        if not count:
+            return []
+        if min(token_ids) < 0 or max(token_ids) >= self.vocabulary:
+            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(token_ids))
+        block = (native.Int64 * (2 * count + 1))(*token_ids)
+        at = native.address_of(block)
+        self.library.logprobs(self._row(row), self.vocabulary, at, count, at + 8 * count, at + 16 * count)
+        return native.view(at + 8 * count, count, "d").tolist()
+
+    def argmax(self, row):
+        return self.library.argmax(self._row(row), self.vocabulary)
+
+    def sample(self, row, temperature, top_k, top_p, min_p, random):
+        """A token id drawn with `random` in [0, 1); see kernels/host/sample.py for the order of the filters."""
+        bits = (native.Double * 5)(temperature, top_p, min_p, random, 0.0)
+        heap = self.memory._named("sampling heap", 16 * self.vocabulary)
+        return self.library.sample(self._row(row), self.vocabulary, top_k or 0, native.address_of(bits), heap)
+
+    def close(self):
+        """End the workers and free the memory."""
+        self.team.close()
+        self.memory.free()
