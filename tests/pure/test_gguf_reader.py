@@ -202,6 +202,16 @@ def test_bad_text_and_bad_bools_are_refused_when_read(opened):
         file.b("b")
 
 
+@pytest.mark.parametrize("block", gguf.GGMLQuantizationType)
+def test_the_size_of_every_tensor_type(opened, block):
+    elements, nbytes = gguf.GGML_QUANT_SIZES[block]
+    if block.name == "Q8_1":  # the package still lists the layout with two float32 scales
+        nbytes = 36
+    file = opened(Gguf([], [("t", (3 * elements, 5, 2), int(block))], tail=bytes(30 * nbytes)))
+    tensor = file.tensors["t"]
+    assert (tensor.type, tensor.elements, tensor.nbytes) == (block, 30 * elements, 30 * nbytes)
+
+
 def test_a_missing_tensor_is_named_with_close_ones(opened):
     with pytest.raises(ModelFileError, match=r"missing tensor blk\.0\.attn_nor; found tensors like blk\.0\.attn_norm\.weight"):
         opened(model()).tensor("blk.0.attn_nor")

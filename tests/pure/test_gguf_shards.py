@@ -121,6 +121,18 @@ def test_the_announced_number_of_tensors_is_checked(tmp_path):
     assert "wrong number of tensors in all shards; expected 3; found 2" in refusal(tmp_path / "m-00001-of-00002.gguf")
 
 
+def test_a_shard_is_read_from_its_own_start(tmp_path):
+    """Weight bytes that look like lengths and a magic do not mislead the walk of the next file."""
+    for i in range(2):
+        content = shard(i, 2, [(f"t{i}", (64, 3), 39)])
+        content.data = content.data[: content.data_start] + (b"GGUF" + b"\xff" * 8) * 8 + b"\xff" * 6
+        content.write(tmp_path / f"m-0000{i + 1}-of-00002.gguf")
+    file = open_model(str(tmp_path / "m-00001-of-00002.gguf"))
+    assert [t.nbytes for t in file.tensors.values()] == [102, 102]
+    assert native.bytes_at(file.tensors["t1"].address, 12) == b"GGUF" + b"\xff" * 8
+    file.close()
+
+
 @pytest.mark.parametrize("keys", [[], [("split.no", "u16", 0), ("split.count", "u16", 1)], [("split.count", "u16", 0)]])
 def test_one_of_one_loads(tmp_path, keys):
     file = open_model(Gguf(keys, [("a", (4,), 0)]).write(tmp_path / "m-00001-of-00001.gguf"))
