@@ -150,7 +150,7 @@ USAGE = [
 def test_usage_mistakes(model, argv):
     argv = [str(model) if word == "demo" else word for word in argv]
     expect(process.reflex(*argv), 2, "invalid_input")
-    done = process.reflex(*argv, "--json")
+    done = process.reflex(argv[0], "--json", *argv[1:])
     assert done.returncode == 2 and json.loads(done.stdout)["category"] == "invalid_input"
 
 
