@@ -66,7 +66,7 @@ def arguments():
     parser.add_argument("-n", type=int, default=21, help="rounds")
     parser.add_argument("--warmups", type=int, default=3, help="rounds thrown away first")
     parser.add_argument("--urgent", action="store_true", help="highest nice level for all engines: on a busy machine, as root")
-    parser.add_argument("--what", default="", help="results file bench/results/cold-WHAT.json; default: the model's name")
+    parser.add_argument("--what", default="", help="results file bench/results/cold-WHAT.json; default: its title")
     return parser.parse_args()
 
 
@@ -110,8 +110,9 @@ def main():
             if round_number >= 0:
                 engine.runs.append(run)
     first = {engine.name: [run.first for run in engine.runs] for engine in everyone}
+    model = record.model(path)
     report = {
-        "model": {"file": Path(path).name, "bytes": Path(path).stat().st_size},
+        "model": model,
         "prompt": options.prompt,
         "cpus": sorted(cpus) or "all",
         "urgent": options.urgent,
@@ -120,7 +121,7 @@ def main():
         "ratios": {name: record.ratios(first["reflex"], times) for name, times in first.items() if name != "reflex"},
     }
     show(report)
-    record.write(f"cold-{options.what or Path(path).stem.lower()}", "process start to first result", report)
+    record.write(f"cold-{options.what or record.slug(model['title'])}", "process start to first result", report)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,23 @@ def machine():
     }
 
 
+def model(path):
+    """What identifies a model file: its title (own name and size label), file name and bytes."""
+    from reflex.gguf import reader
+
+    file = reader.open_model(path)
+    size = Path(path).stat().st_size
+    title = file.s("general.basename", "") or file.s("general.name", "") or Path(path).stem
+    label = file.s("general.size_label", "")
+    file.close()
+    return {"title": f"{title} {label}".strip(), "file": Path(path).name, "bytes": size}
+
+
+def slug(title):
+    """A title as part of a file name: lower case, hyphens."""
+    return re.sub(r"[^a-z0-9.]+", "-", title.lower()).strip("-")
+
+
 def _git(*words):
     try:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -94,7 +111,7 @@ def write(name, what, body):
     return path
 
 
-def read(name):
-    """The results file of that name, or None."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+def read(pattern):
+    """The results whose file name matches `pattern`, smallest model first."""
+    found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+    return sorted(found, key=lambda result: result.get("model", {}).get("bytes", 0))

@@ -121,9 +121,9 @@ def arguments():
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("-n", type=int, default=5, help="rounds")
     parser.add_argument("--llama", default="", help="the wheel's extension file; default: the installed xllamacpp")
-    parser.add_argument("--only", choices=("reflex", "llama"), help="measure one side only; writes no results file")
+    parser.add_argument("--only", choices=("reflex", "llama"), help="measure one side; llama alone writes no results file")
     parser.add_argument("--realtime", action="store_true", help="SCHED_FIFO: on a busy machine, as root; others wait meanwhile")
-    parser.add_argument("--what", default="", help="results file bench/results/warm-WHAT.json; default: the model's name")
+    parser.add_argument("--what", default="", help="results file bench/results/warm-WHAT.json; default: its title")
     return parser.parse_args()
 
 
@@ -175,19 +175,21 @@ def main():
     found = rounds(everyone, everyone[0].ids(TEXT), options.n)
     for name, rates in found.items():
         print(f"{name:<18}", *(f"{what}: {record.summary(values)['median']:8.1f}" for what, values in rates.items()))
-    if options.only:
+    if options.only == "llama":
         return
     rows = list(compare(found, threads))
     for row in rows:
-        print(f"t{row['threads']} {row['what']:<11} {row['ratio']['median']:6.2f} times llama.cpp")
+        if "ratio" in row:
+            print(f"t{row['threads']} {row['what']:<11} {row['ratio']['median']:6.2f} times llama.cpp")
+    model = record.model(path)
     report = {
-        "model": {"file": Path(path).name, "bytes": Path(path).stat().st_size},
+        "model": model,
         "realtime": options.realtime,
         "memory_read_gb_per_s": {count: round(bandwidth.read_rate(count), 1) for count in threads},
-        "llama.cpp": next(engine for engine in everyone if isinstance(engine, Llama)).system(),
+        "llama.cpp": next((engine.system() for engine in everyone if isinstance(engine, Llama)), ""),
         "rows": rows,
     }
-    record.write(f"warm-{options.what or Path(path).stem.lower()}", "tokens per second of a loaded model", report)
+    record.write(f"warm-{options.what or record.slug(model['title'])}", "tokens per second of a loaded model", report)
 
 
 if __name__ == "__main__":

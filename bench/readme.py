@@ -1,0 +1,128 @@
+"""Fills README's numbers from bench/results, so that no figure there is typed by hand.
+
+    python bench/readme.py            rewrite README.md
+    python bench/readme.py --check    exit 1 when README.md is not what the results say
+
+A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a function of BLOCKS. A block without results
+says so. Called by `make bench`; a test runs the check.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import picture, record
+
+FILE = record.ROOT / "README.md"
+MISSING = "*Not measured yet: `make bench` writes this part.*"
+BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n).*?(<!-- /numbers -->)", re.DOTALL)
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def measured_on(results):
+    """One sentence on machine, commit and date of results that belong together."""
+    machines = {
+        f"{m['cpu']}, {m['cores']} cores, Linux {m['kernel']}, Python {m['python']}" for m in (r["machine"] for r in results)
+    }
+    commits = ", ".join(sorted({r["commit"] for r in results}))
+    dates = sorted({r["date"].split()[0] for r in results})
+    return f"Measured on {'; '.join(sorted(machines))}; commit {commits}; {dates[-1]}."
+
+
+def cold():
+    """Time to the first result, one row per model, one column per engine."""
+    results = record.read("cold-*")
+    if not results:
+        return MISSING
+    names = list(dict.fromkeys(engine["name"] for result in results for engine in result["engines"]))
+    rows = []
+    for result in results:
+        found = {engine["name"]: engine["first_ms"]["median"] for engine in result["engines"]}
+        cells = [_cell(found.get(name), result["ratios"].get(name)) for name in names]
+        rows.append([f"{result['model']['title']}, {result['model']['bytes'] / 1e6:.0f} MB", *cells])
+    rounds, words = result["engines"][0]["first_ms"]["n"], len(results[0]["prompt"].split())
+    cores = "one core" if len(results[0]["cpus"]) == 1 else f"{len(results[0]['cpus'])} cores"
+    note = (
+        f"\nMilliseconds from spawn to the first byte of the result, {cores}, page cache warm, prompt of {words} words; medians of "
+    )
+    note += f"{rounds} interleaved runs, in brackets the median ratio to Reflex. "
+    return table(["model", *names], rows) + note + measured_on(results)
+
+
+def _cell(ms, ratio):
+    if ms is None:
+        return ""
+    return f"{ms:.0f} ({ratio['median']:.1f}x)" if ratio else f"**{ms:.1f}**"
+
+
+def warm():
+    """Tokens per second of a loaded model, Reflex against llama.cpp."""
+    results = record.read("warm-*")
+    if not results:
+        return MISSING
+    names = list(dict.fromkeys(row["what"] for result in results for row in result["rows"]))
+    rows = []
+    for result in results:
+        for threads in dict.fromkeys(row["threads"] for row in result["rows"]):
+            mine = {row["what"]: row for row in result["rows"] if row["threads"] == threads}
+            rows.append([result["model"]["title"], str(threads), *(_speeds(mine.get(name)) for name in names)])
+    note = "\nTokens per second, Reflex / llama.cpp (xllamacpp, its default settings, the better of flash attention on and off), "
+    note += f"and the ratio; medians of {results[0]['rows'][0]['reflex']['n']} interleaved rounds. "
+    return table(["model", "threads", *names], rows) + note + measured_on(results)
+
+
+def _speeds(row):
+    if row is None:
+        return ""
+    ours, theirs = row["reflex"]["median"], row.get("llama.cpp")
+    return f"{ours:.0f} / {theirs['median']:.0f} ({row['ratio']['median']:.2f}x)" if theirs else f"{ours:.0f}"
+
+
+def memory():
+    """Peak memory of a cold system1."""
+    results = record.read("memory")
+    if not results:
+        return MISSING
+    rows = []
+    for row in results[0]["rows"]:
+        sizes = (row["model"]["bytes"], row["touched"], row["peak"], row["peak"] - row["touched"])
+        rows.append([row["model"]["title"], *(f"{size / 1e6:.0f}" for size in sizes)])
+    head = ["model", "file, MB", "touched part of it", "peak", "peak beyond the file"]
+    return table(head, rows) + "\n" + measured_on(results)
+
+
+def drawing():
+    """The picture of the cold start, where there is one."""
+    if not record.read("cold-*"):
+        return MISSING
+    return f"![Process start to first result, by engine and by phase]({picture.FILE.relative_to(record.ROOT)})"
+
+
+BLOCKS = {"cold": cold, "warm": warm, "memory": memory, "picture": drawing}
+
+
+def fill(text):
+    """README's text with every block made anew."""
+    unknown = {name for _, name, _ in BLOCK.findall(text)} - set(BLOCKS)
+    if unknown:
+        sys.exit(f"README.md: no block named {', '.join(sorted(unknown))}; known: {', '.join(BLOCKS)}")
+    return BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]().rstrip()}\n{found[3]}", text)
+
+
+def main():
+    text = FILE.read_text()
+    filled = fill(text)
+    if "--check" in sys.argv[1:]:
+        sys.exit(0 if filled == text else "README.md is not what bench/results says; run: python bench/readme.py")
+    FILE.write_text(filled)
+    print("wrote README.md", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
