@@ -1,7 +1,7 @@
 # make demo     a real model answers: venv, wheel from source (this machine's CPU level), SmolLM2-135M, two commands
 # make test     everything a fresh clone needs, then the tests; ends with pytest's closing line
 # make check    ruff, mypy, house rules
-# make bench    cold start, prompt and decode speed of this tree on the demo model
+# make bench    cold start, warm speed and memory into bench/results, then README's numbers and picture; BENCH="options of bench/run.py"
 # make kernels  compile every CPU level of this architecture into cache/
 # make wheel    a wheel with every CPU level, in dist/
 PYTHON ?= python3
@@ -43,7 +43,7 @@ check: $(VENV)/.ready
 
 bench: kernels
 	$(PIP) install --force-reinstall --no-deps .
-	$(BIN)/reflex bench demo
+	$(BIN)/python bench/run.py $(BENCH)
 
 wheel: $(BIN)/python
 	$(PIP) wheel --no-deps --config-settings targets=all --wheel-dir dist .

@@ -29,7 +29,8 @@ MEANING = {
     "encode": "prompt and candidates to ids",
     "prefill": "the forward pass",
     "score": "log-probabilities",
-    "output": "print the result",
+    "result": "print the result",
+    "exit": "first byte seen by the caller",
 }
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
@@ -57,10 +58,10 @@ def _bar(x, y, width, colour):
 
 
 def phases(engine):
-    """[(name, milliseconds)] of the engine's medians; what is missing to the first result is the output."""
+    """[(name, milliseconds)] of the engine's medians; what is missing to the first byte is the last."""
     spent = [(name, found["median"]) for name, found in engine["phases_ms"].items()]
     rest = engine["first_ms"]["median"] - sum(ms for _, ms in spent)
-    return [*spent, ("output", rest)] if rest > 0.05 else spent
+    return [*spent, ("exit", rest)] if rest > 0.05 else spent
 
 
 def _stack(spent, x, y, scale):

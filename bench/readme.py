@@ -7,6 +7,7 @@ A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a fun
 says so. Called by `make bench`; a test runs the check.
 """
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -14,9 +15,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import picture, record
+from reflex import arch
 
 FILE = record.ROOT / "README.md"
 MISSING = "*Not measured yet: `make bench` writes this part.*"
+UNSAID = {  # folders whose __init__ stays empty, because its bytes count as a source of every kernel
+    "reflex/kernels": "The source of the compiled code: intrinsics, the export mark, the linker; never imported at run time",
+    "reflex/kernels/host": "Kernels for processors, one file per subject",
+}
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n).*?(<!-- /numbers -->)", re.DOTALL)
 
 
@@ -104,7 +110,28 @@ def drawing():
     return f"![Process start to first result, by engine and by phase]({picture.FILE.relative_to(record.ROOT)})"
 
 
-BLOCKS = {"cold": cold, "warm": warm, "memory": memory, "picture": drawing}
+def _says(path):
+    """The first line of a module's docstring, without its full stop."""
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0].rstrip(".")
+
+
+def tree():
+    """Folders, each with the first line of its own docstring."""
+    rows = []
+    for init in sorted((record.ROOT / "reflex").glob("*/**/__init__.py")):
+        name = str(init.parent.relative_to(record.ROOT))
+        rows.append([f"`{name}/`", _says(init) or UNSAID[name]])
+    rows += [["`precompile.py`", _says(record.ROOT / "precompile.py")], ["`bench/`", _says(record.ROOT / "bench" / "__init__.py")]]
+    return table(["where", "what"], rows)
+
+
+def families():
+    """The families that have a record, each with what its module says it covers."""
+    folder = record.ROOT / "reflex" / "arch"
+    return "".join(f"- `{name}`: {_says(folder / f'{name}.py')}\n" for name in arch.families())
+
+
+BLOCKS = {"cold": cold, "warm": warm, "memory": memory, "picture": drawing, "tree": tree, "families": families}
 
 
 def fill(text):

@@ -1,0 +1,97 @@
+"""README says what is so: its numbers are those of bench/results, its files, make targets and Python names exist."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import picture, readme, record  # noqa: E402
+
+TEXT = (ROOT / "README.md").read_text()
+RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
+
+
+def test_numbers_are_those_of_the_results():
+    done = subprocess.run([sys.executable, ROOT / "bench" / "readme.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_number_is_noticed():
+    stale = TEXT.replace("<!-- numbers: families -->\n", "<!-- numbers: families -->\n- `abacus`: beads\n")
+    assert stale != TEXT and readme.fill(stale) == readme.fill(TEXT) != stale
+
+
+def test_every_block_is_in_readme():
+    assert sorted(name for _, name, _ in readme.BLOCK.findall(TEXT)) == sorted(readme.BLOCKS)
+
+
+@pytest.mark.skipif(not record.read("cold-*"), reason="no cold-start results in this tree")
+def test_picture_is_that_of_the_results():
+    assert picture.FILE.read_text() == picture.draw(record.read("cold-*")[0])
+
+
+def test_files_named_exist():
+    named = re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.py)`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
+    assert len(named) > 10
+    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "reflex" / name).exists()]
+    assert [name for name in missing if name != "bench/results/"] == []
+
+
+def test_make_targets_named_exist():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([\w-]+)", TEXT))
+    assert {"demo", "test", "bench"} <= named <= targets
+
+
+def test_commands_named_exist():
+    from reflex.cli import front
+
+    for words in re.findall(r"^    reflex (\w+) .*$", TEXT, re.MULTILINE):
+        assert front.command(words) is not None, words
+
+
+def test_python_of_the_readme_is_valid():
+    import reflex
+
+    code = "\n".join(line[4:] for line in TEXT.split("## From Python")[1].split("\n## ")[0].splitlines() if line.startswith("    "))
+    methods = {n.attr for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "model"}
+    assert {"system1", "generate", "logits"} <= methods
+    assert all(hasattr(reflex.Model, name) for name in methods)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_results_are_complete_and_name_no_folder(path):
+    result = json.loads(path.read_text())
+    assert {"what", "command", "commit", "date", "machine"} <= set(result)
+    assert not re.search(r"(?<![\w.])/(tmp|root|home|work|usr)/", path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("word", "bare"),
+    [
+        ("/a/b/model.gguf", "model.gguf"),
+        ("x=/a/b-c/run -m MODEL", "x=run -m MODEL"),
+        ("~/models/m.gguf", "m.gguf"),
+        ("either/or and 1/2", "either/or and 1/2"),
+        ("https://example.org/a", "https://example.org/a"),
+    ],
+)
+def test_folder_names_are_taken_off(word, bare):
+    assert record.bare(word) == bare
+
+
+def test_a_picture_has_every_engine_and_phase():
+    def engine(name, ms, **more):
+        return {"name": name, "first_ms": record.summary([ms]), **more}
+
+    spent = {"launch": record.summary([8.0]), "prefill": record.summary([30.0])}
+    engines = [engine("reflex", 40.0, phases_ms=spent), engine("a <peer>", 200.0)]
+    svg = picture.draw({"model": {"title": "T"}, "prompt": "p", "cpus": [0], "engines": engines})
+    assert all(words in svg for words in ("reflex", "a &lt;peer&gt;", "200 ms", "launch", "prefill", "30.0 ms", "2.0 ms"))
