@@ -14,6 +14,7 @@ from .lowering import STEP_WORDS, Lowering, float_bits
 BATCH = 512  # most tokens per evaluation
 SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
 LINE = 64
+RESULT_BYTES = 64  # kernels/linear.py
 FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
 MADV_NOHUGEPAGE = 15
 
@@ -84,8 +85,8 @@ class Memory:
         return self.frequencies(index) + 8 * len(self.program.ropes[index].frequencies)
 
     def linear_scratch(self):
-        """(address, bytes per thread): results of a tile, and one row of weights expanded to float32."""
-        size = (64 + 4 * max(self.program.widths.values()) + LINE) & -LINE
+        """(address, bytes per thread): scratch of a dot product, and one row of weights expanded to float32."""
+        size = (RESULT_BYTES + 4 * max(self.program.widths.values()) + LINE) & -LINE
         return self._named("linear scratch", self.threads * size), size
 
     def decoded(self, tensor):

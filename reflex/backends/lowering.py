@@ -181,22 +181,9 @@ class Lowering:
         scratch, scratch_bytes = m.linear_scratch()
         out_stride = 4 * self._width(out)
         row = (
-            weights,
-            bias,
-            x,
-            m.buffer(out),
-            groups,
-            tail,
-            rows,
-            count,
-            bytes_per_row,
-            stride,
-            out_stride,
-            scratch,
-            scratch_bytes,
-            decoder,
-            columns,
-        )
+            weights, bias, x, m.buffer(out), groups, tail, rows, count, bytes_per_row, stride, out_stride,
+            scratch, scratch_bytes, decoder, columns,
+        )  # fmt: skip
         self._mark(out, chosen)
         self._step(kernel, row, ((read, ALL),), ((out, ("columns", rows)),))
 
