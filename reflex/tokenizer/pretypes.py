@@ -230,6 +230,9 @@ IMPLIED_PRETYPE = {"gemma4": "gemma4"}
 OPTIONAL_MERGES = ("kimi-k2",)  # pre-tokenizers whose files may come without a list of merges
 
 
+KEPT_SPACES = (b"<unk>", b"<s>", b"<|endoftext|>")  # even there, white space after these stays
+
+
 def strips_after(model_name):
     """True for models whose special tokens swallow the white space after them; only `general.name` tells."""
     name = model_name.lower()

@@ -5,6 +5,7 @@ A block is sized by `strings_bytes`; `strings_index` fills the offsets only (eno
 does not fit. The caller keeps the mapping alive as long as the block.
 """
 
+from ...tokenizer.special import NAMES
 from ..export import export, helper, inline
 from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, store_64, unsigned_greater
 from ..strings import (
@@ -21,6 +22,15 @@ from ..strings import (
     same_text,
     text_hash,
 )
+
+
+def packed(names):
+    """Strings as a GGUF array holds them, after eight bytes that searching may read."""
+    raw = [name.encode() for name in names]
+    return bytes(8) + b"".join(len(name).to_bytes(8, "little") + name for name in raw)
+
+
+TABLES = {"special_names": packed(NAMES)}
 
 BATCH = 64  # strings hashed before they are entered, so that the table's cache misses overlap
 
@@ -143,6 +153,25 @@ def strings_find(block, names, count, out):
     return 0
 
 
+@export
+def byte_tokens(block, text, out, named, bare):
+    """int32[256] at `out`: the token of each byte, spelled <0xXX> (where `named`) or as the bare byte (where `bare`),
+    or -1. `text` is 24 bytes of scratch."""
+    name = text + 8
+    for value in range(256):
+        found = -1
+        if named != 0:
+            high = value >> 4
+            low = value & 15
+            store_64(name, 0x3E00_0078_303C | (high + (48 if high < 10 else 55)) << 24 | (low + (48 if low < 10 else 55)) << 32)
+            found = find_text(block, name, 6)
+        if found < 0 and bare != 0:
+            store_8(name, value)
+            found = find_text(block, name, 1)
+        store_32(out + (value << 2), found)
+    return 0
+
+
 # ---- which tokens must be looked for in the text --------------------------------------------------------
 
 # GGUF token types, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (tokenizer.ggml.token_type)
@@ -179,18 +208,45 @@ def special_bytes():
     return SPECIAL_BYTES
 
 
+@helper
+def next_special(kinds, i, count):
+    """First index from `i` on of a special token, or `count`. Stretches of normal tokens go by in eights."""
+    while i < count:
+        if i + 8 <= count and load_i64(kinds + i) == 0x0101010101010101:
+            i += 8
+        elif (SPECIAL_TYPES >> (load_u8(kinds + i) & 15)) & 1:
+            return i
+        else:
+            i += 1
+    return count
+
+
+@inline
+def enter_filter(filter, text, n, bit):
+    first = load_u8(text)
+    second = 0
+    last = 255
+    if n > 1:  # a single byte may be followed by anything
+        second = load_u8(text + 1)
+        last = second
+    while second <= last:
+        at = filter + SPECIAL_FILTER + (bucket(first, second) << 3)
+        store_64(at, load_i64(at) | bit)
+        second += 1
+
+
 @export
 def special_filter(filter, block, kinds, seen, size):
     """Describe all unknown, control and user-defined tokens: how many distinct lengths (longest first), and per
     bucket of first two bytes which of those lengths occur. `seen` is `size` zeroed bytes, size > longest token.
     Returns the number of lengths, or -1: more than LENGTHS."""
-    count = load_i64(block + COUNT)
     base = load_i64(block + BASE)
     offsets = load_i64(block + OFFSETS)
-    for i in range(count):
-        kind = load_u8(kinds + i) & 15
-        if (SPECIAL_TYPES >> kind) & 1:
-            store_8(seen + load_i64(base + load_u32(offsets + (i << 2))), 1)
+    count = load_i64(block + COUNT)
+    i = next_special(kinds, 0, count)
+    while i < count:
+        store_8(seen + load_i64(base + load_u32(offsets + (i << 2))), 1)
+        i = next_special(kinds, i + 1, count)
     lengths = 0
     n = size - 1
     while n > 0:
@@ -202,19 +258,11 @@ def special_filter(filter, block, kinds, seen, size):
             lengths += 1
         n -= 1
     store_64(filter + SPECIAL_COUNT, lengths)
-    for i in range(count):
-        kind = load_u8(kinds + i) & 15
-        if (SPECIAL_TYPES >> kind) & 1:
-            text = base + load_u32(offsets + (i << 2))
-            n = load_i64(text)
-            if n > 0:
-                bit = 1 << (load_u8(seen + n) - 1)
-                first = load_u8(text + 8)
-                if n > 1:
-                    at = filter + SPECIAL_FILTER + (bucket(first, load_u8(text + 9)) << 3)
-                    store_64(at, load_i64(at) | bit)
-                else:
-                    for second in range(256):
-                        at = filter + SPECIAL_FILTER + (bucket(first, second) << 3)
-                        store_64(at, load_i64(at) | bit)
+    i = next_special(kinds, 0, count)
+    while i < count:
+        text = base + load_u32(offsets + (i << 2))
+        n = load_i64(text)
+        if n > 0:
+            enter_filter(filter, text + 8, n, 1 << (load_u8(seen + n) - 1))
+        i = next_special(kinds, i + 1, count)
     return lengths
