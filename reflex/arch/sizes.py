@@ -113,7 +113,7 @@ def check_heads(key, index, heads, kv_heads, feed_forward):
             "the number of heads is no multiple of the number of key/value heads",
             expected="head_count = n * head_count_kv, both positive",
             found=f"{heads} and {kv_heads}",
-            where=f"{key}attention.head_count, layer {index}",
+            where=f"{key}attention.head_count_kv, layer {index}",
         )
     if not 0 < feed_forward <= MAX_SIZE:
         raise ModelFileError(

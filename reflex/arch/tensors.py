@@ -10,7 +10,8 @@ from ..native import view
 from . import names
 from .spec import Matrix
 
-F32 = 0  # GGML type id; factor tensors and norms are stored in it
+F32 = 0  # GGML type id of factor tensors
+LARGEST_FACTOR = 1e30
 
 
 class Taken:
@@ -57,7 +58,7 @@ def read_tensors(file, family, spec):
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
     if len(taken.used) != len(file.tensors):
-        refuse_leftovers(taken, len(spec.layers))
+        refuse_leftovers(taken, range(len(spec.layers), file.u(spec.architecture + ".block_count")))
 
 
 def read_embedding(file, taken, spec):
@@ -136,16 +137,16 @@ def factors(taken, name, count):
         return None
     tensor = taken.tensors[name]
     values = list(view(tensor.address, count, "f")) if tensor.type == F32 else []
-    if not values or min(values) <= 0:
+    if not values or not all(0 < value < LARGEST_FACTOR for value in values):  # refuses not-a-number too
         raise ModelFileError("rotary factors are unusable", expected="positive F32 numbers", found=values[:4], where=name)
     return values
 
 
-def refuse_leftovers(taken, layers):
-    """Raises for the first tensor without a reader; tensors of draft layers, which do not run, are no concern."""
+def refuse_leftovers(taken, drafts):
+    """Raises for the first tensor without a reader; `drafts` are the layers that do not run, whose tensors are no concern."""
     used = set(taken.used)
     for name in taken.tensors:
-        if name not in used and names.layer_index(name) < layers:
+        if name not in used and names.layer_index(name) not in drafts:
             raise UnsupportedError(
                 "the family record has no use for a tensor of this file",
                 found=f"{name} {list(taken.tensors[name].shape)}",
