@@ -4,8 +4,6 @@ Refuses values outside any sane model (ModelFileError) and keys that ask for com
 know (UnsupportedError naming the key). Called by arch.load_spec.
 """
 
-from math import isfinite, sqrt
-
 from ..errors import ModelFileError, UnsupportedError
 from .rotation import read_rotations
 from .spec import Layer, Spec
@@ -102,12 +100,19 @@ def read_layers(file, key, family, spec):
         layer.value_dim = value_dim
         layer.feed_forward = feed_forward[i]
         layer.window = windows[i]
-        layer.scale = stated or 1 / sqrt(spec.width // heads[i] if by_width else key_dim)
+        layer.scale = stated or ((spec.width // heads[i] or 1) if by_width else key_dim) ** -0.5
         layers.append(layer)
     return layers
 
 
 def check_heads(key, index, heads, kv_heads, feed_forward):
+    if not type(heads) is type(kv_heads) is type(feed_forward) is int:
+        raise ModelFileError(
+            "sizes of layers are not whole numbers",
+            expected="integers",
+            found=f"head_count {heads}, head_count_kv {kv_heads}, feed_forward_length {feed_forward}",
+            where=f"{key}attention.head_count or {key}feed_forward_length, layer {index}",
+        )
     if not (0 < heads <= MAX_SIZE and 0 < kv_heads <= heads and heads % kv_heads == 0):
         raise ModelFileError(
             "the number of heads is no multiple of the number of key/value heads",
@@ -137,6 +142,8 @@ def read_windows(file, key, family, count):
         except ModelFileError:  # not a number: one boolean per layer
             flags = file.per_layer(name + "_pattern", count)
             return [size if flag else 0 for flag in flags]
+        if pattern < 0:
+            raise ModelFileError("the window pattern is negative", expected="0 or more", found=pattern, where=name + "_pattern")
     return [size if pattern == 0 or i % pattern < pattern - 1 else 0 for i in range(count)]
 
 
@@ -144,7 +151,7 @@ def read_scales(file, key, family, spec):
     """Factors of embedding, branches and logits. A stated 0 means 1, as writers use it for "not set"."""
     spec.embed_scale = 1.0
     if family.embed_scale == "sqrt width":
-        spec.embed_scale = sqrt(spec.width)
+        spec.embed_scale = spec.width**0.5
     elif family.embed_scale == "key":
         spec.embed_scale = file.f(key + "embedding_scale", 0.0) or 1.0
     spec.residual_scale = (file.f(key + "residual_scale", 0.0) or 1.0) if family.residual_scale else 1.0
@@ -155,6 +162,3 @@ def read_scales(file, key, family, spec):
     spec.attn_softcap = file.f(key + "attn_logit_softcapping", family.attn_softcap) if family.attn_softcap else 0.0
     cap = family.final_softcap
     spec.final_softcap = 0.0 if cap is None else file.f(key + "final_logit_softcapping", cap)
-    for name in ("embed_scale", "residual_scale", "logit_factor", "attn_softcap", "final_softcap"):
-        if not isfinite(getattr(spec, name)):
-            raise ModelFileError("a scale in the metadata is not finite", found=getattr(spec, name), where=name)

@@ -5,8 +5,6 @@ arXiv 2309.00071) blends interpolated and plain frequencies by how often a pair 
 stretches cos and sin. Called by program/build.py.
 """
 
-from math import ceil, floor, log, pi
-
 from .records import Rope
 
 
@@ -26,6 +24,8 @@ def rope_table(rotation, context):
 
 def yarn(rotation, plain):
     """Pairs that turn often keep their frequency, slow ones are interpolated, those between are blended."""
+    from math import ceil, floor, log, pi  # a shared object to load, which most models do not need
+
     n, base = rotation.dims, rotation.base
 
     def pair_turning(times):
@@ -44,5 +44,7 @@ def yarn(rotation, plain):
 def yarn_magnitude(rotation):
     if rotation.factor <= 1:
         return 1.0
+    from math import log
+
     growth = 0.1 * log(rotation.factor)
     return (1 + growth) / (1 + rotation.log_multiplier * growth)

@@ -136,6 +136,8 @@ def test_neutral_values_of_such_keys_are_accepted(tmp_path):
         ("llama.nextn_predict_layers", 3),
         ("llama.attention.head_count", [4, 4]),
         ("llama.attention.head_count", "4"),
+        ("llama.attention.head_count", 4.0),
+        ("llama.feed_forward_length", True),
         ("llama.block_count", None),
         ("llama.attention.layer_norm_rms_epsilon", None),
     ],
