@@ -78,16 +78,19 @@ def warm():
         for threads in dict.fromkeys(row["threads"] for row in result["rows"]):
             mine = {row["what"]: row for row in result["rows"] if row["threads"] == threads}
             rows.append([result["model"]["title"], str(threads), *(_speeds(mine.get(name)) for name in names)])
-    note = "\nTokens per second, Reflex / llama.cpp (xllamacpp, its default settings, the better of flash attention on and off), "
-    note += f"and the ratio; medians of {results[0]['rows'][0]['reflex']['n']} interleaved rounds. "
+    note = f"\nTokens per second, medians of {results[0]['rows'][0]['reflex']['n']} interleaved rounds; in brackets how many times "
+    note += (
+        "faster Reflex is than llama.cpp: the xllamacpp wheel (AVX2), then a build for this very processor where one was given. "
+    )
+    note += "llama.cpp has its default settings and the better of flash attention on and off. "
     return table(["model", "threads", *names], rows) + note + measured_on(results)
 
 
 def _speeds(row):
     if row is None:
         return ""
-    ours, theirs = row["reflex"]["median"], row.get("llama.cpp")
-    return f"{ours:.0f} / {theirs['median']:.0f} ({row['ratio']['median']:.2f}x)" if theirs else f"{ours:.0f}"
+    ratios = [f"{row[name]['ratio']['median']:.2f}" for name in ("llama.cpp", "native") if name in row]
+    return f"**{row['reflex']['median']:.0f}**" + (f" ({', '.join(ratios)})" if ratios else "")
 
 
 def memory():

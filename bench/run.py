@@ -3,7 +3,7 @@
     python bench/run.py                                   the demo model against the installed xllamacpp
     python bench/run.py demo b.gguf --peer .../bin --urgent
 
-`--peer` is the folder of a llama.cpp build (llama-completion); without it that engine is left out. `--urgent` raises the
+`--peer` is the folder of a llama.cpp build (llama-completion, llama-bench); without it they are left out. `--urgent` raises the
 priority of everything that is timed, for a machine that is not idle; it needs root. Refuses nothing and hides nothing:
 what a part prints and writes is what it measured.
 """
@@ -53,10 +53,13 @@ def main():
     options = parser.parse_args()
     rounds = ["-n", options.n] if options.n else []
     candidates = [word for text in CANDIDATES for word in ("--candidate", text)]
+    against = [] if wheel() else ["--only", "reflex"]
+    against += ["--native", f"{options.peer}/llama-bench"] if options.peer else []
+    against += ["--realtime"] if options.urgent else []
     for model in options.models:
         part("cold", model, PROMPT, *candidates, *peers(options.peer), *rounds, *(["--urgent"] if options.urgent else []))
     for model in options.models:
-        part("warm", model, *rounds, *(["--realtime"] if options.urgent else []), *([] if wheel() else ["--only", "reflex"]))
+        part("warm", model, *rounds, *against)
     part("memory", *options.models)
     part("picture")
     part("readme")

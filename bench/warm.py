@@ -6,12 +6,17 @@
 llama.cpp runs as the `xllamacpp` wheel, in this process, with its default settings (weights repacked), once with and once
 without flash attention; its better figure counts. One round times every engine once, in turn. Each of the prompts starts
 from an empty cache; the decode is one token at a time after a prompt of 32, choosing the most likely token each time.
-The results file also says how fast this machine reads memory, which is the limit of decoding.
+With --native, llama.cpp's own llama-bench is another engine: the wheel is compiled for AVX2 and may not use all of this
+processor (llama-bench decodes from an empty cache, a small advantage). The results file also says how fast this machine
+reads memory, which is the limit of decoding.
 """
 
 import argparse
 import importlib.util
+import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 from ctypes import c_bool, c_char_p, c_int32, c_void_p
@@ -29,26 +34,46 @@ CONTEXT = 1024
 TEXT = "The keepers of the lighthouse on the northern coast wrote down every storm, every ship and every lamp they lit. " * 64
 
 
-class Reflex:
+class Engine:
+    """One engine with one thread count (and setting) and its raw tokens per second by what was done."""
+
+    def __init__(self, family, threads, setting=""):
+        self.family, self.threads, self.rates = family, threads, {}
+        self.name = f"{family} t{threads} {setting}".strip()
+
+    def measure(self, ids):
+        """{what: tokens per second} of one round."""
+        found = {f"prompt {count}": count / timed(self.prompt, ids[:count]) for count in PROMPTS}
+        self.prompt(ids[:BEFORE])
+        found[f"decode {DECODED}"] = DECODED / timed(self.decode, BEFORE, DECODED)
+        return found
+
+
+class Reflex(Engine):
     """The CPU plan of one thread count; the model file is opened once per plan."""
 
     def __init__(self, path, threads):
-        from reflex.open import open_model
+        from reflex.arch import load_spec
+        from reflex.backends.cpu import Plan
+        from reflex.gguf import reader
+        from reflex.program import build
 
-        self.name = f"reflex t{threads}"
-        self.file, self.tokenizer, session = open_model(path, "cpu", CONTEXT, threads)
-        self.plan = session.plan
+        super().__init__("reflex", threads)
+        self.file = reader.open_model(path)
+        self.plan = Plan(self.file, build(load_spec(self.file)), CONTEXT, threads)
 
     def ids(self, text):
-        return self.tokenizer.encode(text)
+        from reflex.tokenizer import load
+
+        return load(self.file).encode(text)
 
     def prompt(self, ids):
         """Evaluate `ids` from an empty cache; logits of the last one."""
         self._append(ids, 0)
 
-    def decode(self, ids, count):
-        """`count` greedy tokens after `ids` are in the cache."""
-        for at in range(len(ids), len(ids) + count):
+    def decode(self, first, count):
+        """`count` greedy tokens behind the `first` ones of the cache."""
+        for at in range(first, first + count):
             self._append([self.plan.argmax(0)], at)
 
     def _append(self, ids, first):
@@ -56,11 +81,11 @@ class Reflex:
         self.plan.evaluate(ids, first, range(first, first + count), [0] * count, [0] * count, [count - 1])
 
 
-class Llama:
+class Llama(Engine):
     """llama.cpp through its C API, one thread count and one flash attention setting."""
 
     def __init__(self, library, path, threads, flash):
-        self.name = f"llama.cpp t{threads} fa{flash}"
+        super().__init__("llama.cpp", threads, f"fa{flash}")
         self.api, _, self.context, self.vocabulary = peer.load(library, path, threads, CONTEXT, True, flash)
         self.api.llama_get_memory.restype = c_void_p
         self.memory = c_void_p(self.api.llama_get_memory(self.context))
@@ -95,24 +120,26 @@ class Llama:
         self.api.llama_synchronize(self.context)
 
 
+class LlamaBench(Engine):
+    """llama.cpp's own benchmark program, compiled for this machine; a process of its own in every round."""
+
+    def __init__(self, program, path, threads, flash):
+        super().__init__("native", threads, f"fa{flash}")
+        self.words = [program, "-m", path, "-t", str(threads), "-fa", str(flash), "-r", "1", "-o", "json"]
+        self.words += ["-p", ",".join(map(str, PROMPTS)), "-n", str(DECODED)]
+
+    def measure(self, _):
+        done = subprocess.run(self.words, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{self.words[0]} failed:\n{done.stderr[-2000:]}")
+        tests = json.loads(done.stdout)
+        return {f"decode {t['n_gen']}" if t["n_gen"] else f"prompt {t['n_prompt']}": t["avg_ts"] for t in tests}
+
+
 def timed(work, *values):
     start = time.perf_counter()
     work(*values)
     return time.perf_counter() - start
-
-
-def measure(engine, ids):
-    """{what: tokens per second} of one round."""
-    found = {f"prompt {count}": count / timed(engine.prompt, ids[:count]) for count in PROMPTS}
-    engine.prompt(ids[:BEFORE])
-    found[f"decode {DECODED}"] = DECODED / timed(engine.decode, ids[:BEFORE], DECODED)
-    return found
-
-
-def best(engines, threads, what):
-    """The raw figures of llama.cpp's better setting for one thread count."""
-    mine = [rates[what] for name, rates in engines.items() if name.startswith(f"llama.cpp t{threads} ")]
-    return max(mine, key=lambda values: record.summary(values)["median"], default=None)
 
 
 def arguments():
@@ -121,6 +148,7 @@ def arguments():
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("-n", type=int, default=5, help="rounds")
     parser.add_argument("--llama", default="", help="the wheel's extension file; default: the installed xllamacpp")
+    parser.add_argument("--native", default="", metavar="LLAMA-BENCH", help="llama-bench compiled for this machine, too")
     parser.add_argument("--only", choices=("reflex", "llama"), help="measure one side; llama alone writes no results file")
     parser.add_argument("--realtime", action="store_true", help="SCHED_FIFO: on a busy machine, as root; others wait meanwhile")
     parser.add_argument("--what", default="", help="results file bench/results/warm-WHAT.json; default: its title")
@@ -137,6 +165,8 @@ def open_engines(options, path, threads):
     made = []
     if options.only != "llama":
         made += [Reflex(path, count) for count in threads]
+    if options.native:
+        made += [LlamaBench(options.native, path, count, flash) for count in threads for flash in (0, 1)]
     if options.only != "reflex":
         library = options.llama or wheel() or sys.exit("xllamacpp is not installed; give --llama or --only reflex")
         made += [Llama(library, path, count, flash) for count in threads for flash in (0, 1)]
@@ -144,24 +174,29 @@ def open_engines(options, path, threads):
 
 
 def rounds(everyone, ids, count):
-    """{engine: {what: raw tokens per second}} after one round thrown away."""
-    found = {engine.name: {} for engine in everyone}
+    """Let every engine do everything once in turn, `count` times after one round thrown away."""
     for number in range(count + 1):
         for engine in everyone:
-            for what, rate in measure(engine, ids).items():
+            for what, rate in engine.measure(ids).items():
                 if number:
-                    found[engine.name].setdefault(what, []).append(rate)
-    return found
+                    engine.rates.setdefault(what, []).append(rate)
 
 
-def compare(found, threads):
-    """Rows {threads, what, reflex, llama.cpp, ratio} over the rounds."""
-    for count in threads:
-        for what, ours in found.get(f"reflex t{count}", {}).items():
-            row = {"threads": count, "what": what, "reflex": record.summary(ours)}
-            theirs = best(found, count, what)
-            if theirs:
-                row |= {"llama.cpp": record.summary(theirs), "ratio": record.ratios(theirs, ours)}
+def better(everyone, family, threads, what):
+    """Raw tokens per second of a family's better setting, or None where it was not measured."""
+    found = [engine.rates[what] for engine in everyone if (engine.family, engine.threads) == (family, threads)]
+    return max(found, key=statistics.median, default=None)
+
+
+def compare(everyone):
+    """Rows of what Reflex did: threads, what, its summary, and every other family's with the ratio of the rounds."""
+    for engine in everyone:
+        for what, ours in engine.rates.items() if engine.family == "reflex" else ():
+            row = {"threads": engine.threads, "what": what, "reflex": record.summary(ours)}
+            for family in ("llama.cpp", "native"):
+                theirs = better(everyone, family, engine.threads, what)
+                if theirs:
+                    row[family] = record.summary(theirs) | {"ratio": record.ratios(theirs, ours)}
             yield row
 
 
@@ -172,15 +207,15 @@ def main():
     if options.realtime:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     everyone = open_engines(options, path, threads)
-    found = rounds(everyone, everyone[0].ids(TEXT), options.n)
-    for name, rates in found.items():
-        print(f"{name:<18}", *(f"{what}: {record.summary(values)['median']:8.1f}" for what, values in rates.items()))
+    rounds(everyone, everyone[-1].ids(TEXT), options.n)
+    for engine in everyone:
+        print(f"{engine.name:<18}", *(f"{what}: {statistics.median(rates):8.1f}" for what, rates in engine.rates.items()))
     if options.only == "llama":
         return
-    rows = list(compare(found, threads))
+    rows = list(compare(everyone))
     for row in rows:
-        if "ratio" in row:
-            print(f"t{row['threads']} {row['what']:<11} {row['ratio']['median']:6.2f} times llama.cpp")
+        ratios = (f"{row[name]['ratio']['median']:6.2f} times {name}" for name in ("llama.cpp", "native") if name in row)
+        print(f"t{row['threads']} {row['what']:<11}", *ratios)
     model = record.model(path)
     report = {
         "model": model,
