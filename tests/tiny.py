@@ -125,7 +125,10 @@ class Model:
         if self.fused:
             attention = [("attn_qkv", q + 2 * k, width)]
         matrices = [*attention, ("attn_output", width, q), ("ffn_down", width, feed_forward)]
-        matrices += [("ffn_gate", feed_forward, width), ("ffn_up", feed_forward, width)]
+        if f.gate == "fused":
+            matrices += [("ffn_up", 2 * feed_forward, width)]
+        else:
+            matrices += [("ffn_gate", feed_forward, width), ("ffn_up", feed_forward, width)]
         rows = {role: n for role, n, _ in matrices} | {"attn_q": q, "attn_k": k, "attn_v": k}
         for i in range(self.layers):
             for norm in (f.attn_norm, f.attn_out_norm, f.ffn_norm, f.ffn_out_norm):

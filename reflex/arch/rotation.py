@@ -36,8 +36,6 @@ def windowed_differs(family):
 def rotates(rule, layer, any_window, finetuned):
     if rule == "not every 4th":
         return (layer.index + 1) % 4 != 0
-    if rule == "windowed":
-        return bool(layer.window)
     if rule == "windowed if any":
         return bool(layer.window) or not any_window
     return finetuned

@@ -16,7 +16,7 @@ FAMILY_DEFAULTS = {
     "head_norm": None,  # RMS over each head of q and k: None | "before rope" | "after rope"
     # rotary embedding
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2)
-    "rope_on": "all",  # all | "not every 4th" | "windowed" | "windowed if any" | "unless finetuned=false"
+    "rope_on": "all",  # all | "not every 4th" | "windowed if any" | "unless finetuned=false"
     "rope_factors": (),  # accepted factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short)
     "rope_keys": False,  # the YaRN beta and log-multiplier keys are honoured
     "rope_alpha": False,  # rope.scaling.alpha stretches the base

@@ -162,7 +162,7 @@ class Plan:
         return int(self._logits[row].argmax())
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
-        """One id drawn with the uniform number `random` in [0, 1); see `draw`."""
+        """One id drawn with the uniform number `random` in [0, 1)."""
         return draw(self._logits[row], temperature, top_k, top_p, min_p, random)
 
     def close(self):
@@ -172,13 +172,7 @@ class Plan:
 
 
 def draw(logits, temperature, top_k, top_p, min_p, random):
-    """Samples an id in the default order of llama.cpp's chain: top-k, top-p, min-p, then temperature.
-
-    Candidates are sorted by logit, the lower id first on ties. top_k <= 0 keeps all; top_p >= 1 and min_p <= 0 keep all.
-    top-p keeps the shortest prefix whose probability, among the top k at temperature 1, reaches top_p; min-p keeps what
-    has at least min_p times the probability of the best. temperature <= 0 is the argmax. The drawn id is the first
-    whose cumulative probability exceeds `random`.
-    """
+    """`reflex.sample.choose` over a numpy row: top-k, top-p, min-p, then the temperature; that function is the definition."""
     order = np.argsort(-logits, kind="stable")
     if temperature <= 0:
         return int(order[0])
