@@ -118,11 +118,9 @@ class Parser:
             name = self.text[self.at + 1 : self.text.index("}", self.at)]
             self.at += len(name) + 2
             return ranges.named(name)
-        known = {"s": ranges.SPACE, "S": ranges.complement(ranges.SPACE), "d": ranges.category("Nd")}
+        known = {"s": ranges.SPACE, "S": ranges.complement(ranges.SPACE), "d": ranges.category("Nd"), "w": ranges.word()}
         if c in known:
             return known[c]
-        if c == "w":
-            return ranges.union(*(ranges.category(x) for x in ("L", "M", "Nd", "Pc")))
         if c.isalnum():
             self.fail(f"unknown escape \\{c}")
         return ((ord(c), ord(c)),)

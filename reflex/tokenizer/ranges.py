@@ -64,6 +64,14 @@ def category(prefix):
     return union([(a, b) for a, b, name in categories.runs() if name.startswith(prefix)])
 
 
+@cache
+def word():
+    """\\w as Oniguruma has it, the engine of the tokenizer.json files: with number letters, circled letters and the
+    superscript digits and fractions of Latin-1."""
+    extra = ((0xB2, 0xB3), (0xB9, 0xB9), (0xBC, 0xBE), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+    return union(extra, *(category(name) for name in ("L", "M", "Nd", "Nl", "Pc")))
+
+
 # The blocks of Han characters: the unified ideographs to extension I and the compatibility ideographs, with the radicals,
 # iteration marks and numerals that the script property Han holds (Scripts.txt 16.0).
 HAN = (
