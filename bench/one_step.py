@@ -1,0 +1,146 @@
+"""One operation of the vocabulary on the cpu backend, with the operands that its own file describes.
+
+Builds a Program of a single step over tensors in plain memory, lowers it as any model is lowered, and runs it on the
+calling thread. Called by the kernel benchmarks. Refuses nothing: cases come from reflex/ops.
+"""
+
+import numpy
+
+from reflex import native, ops
+from reflex.backends.cpu import Memory
+from reflex.backends.lowering import STEP_WORDS, Lowering
+from reflex.gguf.header import Tensor
+from reflex.program.records import Program, Rope, Step
+from reflex.quant.types import by_name, row_bytes
+
+UNCACHED = 192 << 20  # bytes of weights that no last-level cache keeps between two runs
+
+
+class File:
+    """What a Lowering reads of a model file: its tensors."""
+
+    def __init__(self):
+        self.tensors = {}
+        self.maps = []
+
+    def add(self, name, block, columns, rows, data, copies=1):
+        """A tensor [rows, columns] whose bytes are `data`, several times over at different addresses."""
+        size = rows * row_bytes(block.id, columns)
+        mapping = native.alloc(size * copies, name)
+        self.maps.append(mapping)
+        for copy in range(copies):
+            put(mapping.address + copy * size, data, "uint8")
+        self.tensors[name] = Tensor(name, block.id, (columns, rows), mapping.address, size, rows * columns)
+
+
+def random_blocks(block, count, random):
+    """Bytes of `count` elements: rounded normal numbers where the format is plain, else any bytes (they cost the same)."""
+    values = random.standard_normal(count, "float32")
+    if block.name == "F32":
+        return values.view(numpy.uint8)
+    if block.name == "F16":
+        return values.astype("float16").view(numpy.uint8)
+    if block.name == "BF16":
+        return (values.view(numpy.uint32) >> 16).astype("uint16").view(numpy.uint8)
+    return random.integers(0, 256, count // block.elements * block.nbytes, "uint8")
+
+
+def put(address, values, kind):
+    """Write an array or sequence of numbers of one kind to an address."""
+    values = numpy.asarray(values, kind)
+    numpy.frombuffer(native.view(address, values.nbytes), kind)[:] = values
+
+
+class OneStep:
+    """`run()` executes the operation once; `nbytes` counts every operand once, `macs` the products of a linear step."""
+
+    def __init__(self, op, case, format="F32"):
+        self.library = native.library()
+        self.file = File()
+        self.macs = 0
+        random = numpy.random.default_rng(1)
+        module = ops.find(op)
+        arrays, words = module.inputs(case, random)
+        ins, rows = len(module.OPERANDS["ins"]), case["rows"]
+        program = self._program(op, module, arrays[:ins], words)
+        copies = self._weights(op, case, arrays[ins:], by_name(format), random)
+        tokens = words["slots"][-1] + 1 if "slots" in words else rows
+        self.memory = Memory(self.library, program, tokens, 1)
+        for name, array in zip(program.steps[0].ins, arrays[:ins], strict=True):
+            put(self.memory.buffer(name), array[-rows:].ravel(), "float32")
+        self._fill_cells(rows, words)
+        self.tables = [self._table(program, copy) for copy in range(copies)]
+        self.turn = 0
+        self.nbytes = sum(t.nbytes for t in self.file.tensors.values()) + sum(4 * rows * width for width in program.widths.values())
+
+    def _program(self, op, module, arrays, words):
+        """The program of the step; in place where the operation is."""
+        outer = module.OPERANDS
+        program = Program("bench", 64, 4096, 64)
+        names = [text.split()[0] for text in outer["ins"]]
+        for name, array in zip(names, arrays, strict=True):
+            program.widths[name] = array.shape[1]
+        out = outer["out"].split()[0]
+        state = {text.split(":")[0] for text in outer["state"]} | {"positions", "shared", "branch", "slots", "ids", "outputs"}
+        args = {name: value for name, value in words.items() if name not in state}
+        if "rope" in words:
+            program.ropes.append(Rope(words["rope"].frequencies, words["rope"].magnitude, words["rope"].style))
+            args["table"] = 0
+        if op == "attention":
+            program.caches.append((args["kv_heads"], args["key_dim"], args["value_dim"]))
+            program.widths[out] = args["heads"] * args["value_dim"]
+            args["layer"] = 0
+        weights = tuple(text.split()[0] for text in outer["weights"])
+        program.steps.append(Step(op, out, tuple(names), weights, args))
+        self.program = program
+        return program
+
+    def _weights(self, op, case, arrays, block, random):
+        """Put the weights into the file; returns how many copies a run takes in turn."""
+        step, plain, copies = self.program.steps[0], by_name("F32"), 1
+        for name, array in zip(step.weights, arrays, strict=True):
+            if array is None:
+                step.weights = tuple(None if w == name else w for w in step.weights)
+            elif op == "linear" and array.ndim == 2:
+                rows, columns = array.shape
+                copies = max(1, UNCACHED // (rows * row_bytes(block.id, columns)))
+                self.file.add(name, block, columns, rows, random_blocks(block, rows * columns, random), copies)
+                self.program.widths[step.out] = rows
+                self.macs = case["rows"] * rows * columns
+            else:
+                rows, columns = (1, *array.shape)[-2:]
+                self.file.add(name, plain, columns, rows, array.ravel().view(numpy.uint8))
+                self.program.widths.setdefault(step.out, columns)
+        return copies
+
+    def _fill_cells(self, rows, words):
+        m = self.memory
+        wanted = list(words.get("outputs", range(rows)))
+        zeros = [0] * rows
+        put(m.ids, words.get("ids", zeros), "uint32")
+        put(m.positions, words.get("positions", range(rows)), "int64")
+        put(m.shared, words.get("shared", zeros), "int64")
+        put(m.branch, words.get("branch", zeros), "int64")
+        put(m.wanted, wanted, "int64")
+        counts = native.view(m.token_count, 6, "q")
+        counts[0], counts[1], counts[5] = rows, len(wanted), words.get("slots", [0])[0]
+
+    def _table(self, program, copy):
+        """The native steps over copy number `copy` of the weights."""
+        moved = [(tensor, tensor.address) for tensor in self.file.tensors.values()]
+        for tensor, address in moved:
+            tensor.address = address + copy * tensor.nbytes
+        words = Lowering(self.library, self.file, program, self.memory).lower()
+        for tensor, address in moved:
+            tensor.address = address
+        return (native.Int64 * len(words))(*words)
+
+    def run(self):
+        table = self.tables[self.turn % len(self.tables)]
+        self.turn += 1
+        self.library.execute(native.address_of(table), len(table) // STEP_WORDS, 0, 1)
+
+    def close(self):
+        self.memory.free()
+        for mapping in self.file.maps:
+            mapping.free()
