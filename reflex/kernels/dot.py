@@ -11,9 +11,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .intrinsics import I64, f32, i64
+from .intrinsics import I64, f32, i32, i64
 from .target import current
-from .vector import V8F, V32B, Vectors
+from .vector import LANES, V8F, Vectors, vector
 
 QUANTIZED_GROUP = 352
 SCALES, FIRST_SUMS, SECOND_SUMS = 256, 288, 320
@@ -24,72 +24,95 @@ def tile_sizes():
     return 8 if current().registers == 32 else 4
 
 
-def _operands(v, arguments, tokens):
+def _operands(v, arguments, tokens, lanes):
     """Common prologue: weight pointer, token pointers, one zero accumulator per token."""
     weights, x, stride = arguments[0], arguments[1], arguments[2]
-    first = v.pointer(x)
-    tokens_at = [first]
+    tokens_at = [v.pointer(x)]
     for _ in range(1, tokens):
         tokens_at.append(v.b.gep(tokens_at[-1], [stride]))
-    zero = v.const(V8F, 0.0)
+    zero = v.const(vector(f32, lanes), 0.0)
     return v.pointer(weights), tokens_at, [v.cell(zero) for _ in range(tokens)]
 
 
 def _group(v, record, p, x, accumulators):
     """acc[t] += (scale x codes + minimum) . x[t] over 256 weights."""
-    b = v.b
+    b, lanes = v.b, LANES * v.subs
     group = record.group(v, p)
     minimums = group.minimums
     if record.signed and v.biased:
         minimums = [b.fmul(s, v.const(V8F, -128.0)) for s in group.scales]
-    sums, scaled = [], []
-    for t, at in enumerate(x):
+    scaled, totals = [], []
+    for at in x:
         d = v.load(v.at(at, SCALES), V8F)
         scaled.append([b.fmul(s, d) for s in group.scales])
-        sums.append(b.load(accumulators[t]))
-        if minimums:
-            first, second = v.load(v.at(at, FIRST_SUMS), V8F), v.load(v.at(at, SECOND_SUMS), V8F)
-            parts = (
-                [(minimums[0], b.fadd(first, second))] if len(minimums) == 1 else list(zip(minimums, (first, second), strict=True))
-            )
-            for m, s in parts:
-                sums[t] = v.fma(m, s, sums[t])
-    totals = [None] * len(x)
-    for i in range(8):
-        codes = group.codes(i)
+        totals.append(v.widen(_minimum_terms(v, minimums, at), lanes) if minimums else None)
+    for i in range(0, 8, v.subs):
+        own = range(i, i + v.subs)
+        codes = _joined(v, [group.codes(k) for k in own])
         for t, at in enumerate(x):
-            value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), V32B))
-            scale = v.lane(scaled[t][0], i) if len(scaled[t]) == 1 else v.two_lanes(*scaled[t], i)
+            value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type))
+            scale = v.lanes(scaled[t][0], own) if len(scaled[t]) == 1 else v.lane_pairs(*scaled[t], own)
             totals[t] = b.fmul(value, scale) if totals[t] is None else v.fma(value, scale, totals[t])
     for t in range(len(x)):
-        b.store(b.fadd(sums[t], totals[t]), accumulators[t])
+        b.store(b.fadd(b.load(accumulators[t]), totals[t]), accumulators[t])
+
+
+def _minimum_terms(v, minimums, at):
+    """minimum x sum of activations, for the eight sub-blocks of a group."""
+    first, second = v.load(v.at(at, FIRST_SUMS), V8F), v.load(v.at(at, SECOND_SUMS), V8F)
+    if len(minimums) == 1:
+        return v.b.fmul(minimums[0], v.b.fadd(first, second))
+    return v.fma(minimums[1], second, v.b.fmul(minimums[0], first))
+
+
+def _joined(v, parts):
+    return parts[0] if len(parts) == 1 else v.join(*parts)
 
 
 def _codes_dot(v, record, codes, x):
     if not record.signed:
         ints = v.dot_bytes(codes, x)
     elif v.biased:
-        ints = v.dot_bytes(v.b.xor(codes, v.const(V32B, -128)), x)
+        ints = v.dot_bytes(v.b.xor(codes, v.const(codes.type, -128)), x)
     else:
         ints = v.dot_signed(codes, x)
-    return v.b.sitofp(ints, V8F)
+    return v.signed_floats(ints)
 
 
-def _block(v, record, p, x, i, accumulators, extras):
-    """One trailing block of 32; `i` is its int64 index within the last group."""
-    b = v.b
-    scale, minimum, codes = record.block(v, p)
+def _blocks(v, record, p, x, index, count, accumulators, extras):
+    """`count` trailing blocks of 32; `index` is the first one's int64 index within the last group."""
+    b, lanes = v.b, LANES * v.subs
+    blocks = [record.block(v, v.at(p, k * record.nbytes)) for k in range(count)]
+    codes = _joined(v, [block[2] for block in blocks])
+    scale = v.gather([block[0] for block in blocks])
+    minimum = v.gather([block[1] for block in blocks]) if blocks[0][1] is not None else None
     if record.signed and v.biased:
-        minimum = b.fmul(scale, v.const(f32, -128.0))
-    four = b.mul(i, ir.Constant(i64, 4))
+        minimum = b.fmul(scale, v.const(scale.type, -128.0))
+    four = b.mul(index, ir.Constant(i64, 4))
     for t, at in enumerate(x):
         lane = b.gep(at, [four])
-        value = _codes_dot(v, record, codes, v.load(b.gep(at, [b.mul(i, ir.Constant(i64, 32))]), V32B))
-        d = v.splat(b.fmul(scale, v.load(v.at(lane, SCALES), f32)))
-        b.store(v.fma(value, d, b.load(accumulators[t])), accumulators[t])
+        value = _codes_dot(v, record, codes, v.load(b.gep(at, [b.mul(index, ir.Constant(i64, 32))]), codes.type))
+        d = v.lanes(b.fmul(scale, v.load(v.at(lane, SCALES), scale.type)), range(count))
+        term = v.widen(b.fmul(value, d), lanes)
+        b.store(b.fadd(b.load(accumulators[t]), term), accumulators[t])
         if minimum is not None:
-            total = b.fadd(v.load(v.at(lane, FIRST_SUMS), f32), v.load(v.at(lane, SECOND_SUMS), f32))
-            b.store(v.fma(minimum, total, b.load(extras[t])), extras[t])
+            sums = b.fadd(v.load(v.at(lane, FIRST_SUMS), scale.type), v.load(v.at(lane, SECOND_SUMS), scale.type))
+            terms = b.fmul(minimum, sums)
+            for k in range(count):
+                term = b.extract_element(terms, ir.Constant(i32, k))
+                b.store(b.fadd(b.load(extras[t]), term), extras[t])
+
+
+def _trailing(v, record, weights, x, tail, accumulators, extras):
+    """All trailing blocks: as many as a byte vector holds at a time, then single ones."""
+    b, done = v.b, ir.Constant(i64, 0)
+    for size in sorted({v.subs, 1}, reverse=True):
+        steps = b.sdiv(b.sub(tail, done), ir.Constant(i64, size))
+        with v.loop(steps) as k:
+            index = b.add(done, b.mul(k, ir.Constant(i64, size)))
+            p = b.gep(weights, [b.mul(index, ir.Constant(i64, record.nbytes))])
+            _blocks(v, record, p, x, index, size, accumulators, extras)
+        done = b.add(done, b.mul(steps, ir.Constant(i64, size)))
 
 
 def _finish(v, accumulators, extras, out):
@@ -106,7 +129,7 @@ def quantized_dot(record, tokens, name):
 
     def codegen(context, builder, signature, arguments):
         v = Vectors(builder)
-        weights, x, accumulators = _operands(v, arguments, tokens)
+        weights, x, accumulators = _operands(v, arguments, tokens, LANES * v.subs)
         extras = [v.cell(v.const(f32, 0.0)) for _ in range(tokens)]
         groups, tail, out = arguments[3], arguments[4], v.pointer(arguments[5])
         with v.loop(groups) as g:
@@ -117,9 +140,7 @@ def quantized_dot(record, tokens, name):
             w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, record.group_bytes))])
             at = builder.mul(groups, ir.Constant(i64, QUANTIZED_GROUP))
             rest = [builder.gep(q, [at]) for q in x]
-            with v.loop(tail) as i:
-                p = builder.gep(w, [builder.mul(i, ir.Constant(i64, record.nbytes))])
-                _block(v, record, p, rest, i, accumulators, extras)
+            _trailing(v, record, w, rest, tail, accumulators, extras)
         _finish(v, accumulators, extras, out)
         return context.get_dummy_value()
 
@@ -135,7 +156,7 @@ def plain_dot(record, tokens, name):
 
     def codegen(context, builder, signature, arguments):
         v = Vectors(builder)
-        weights, x, accumulators = _operands(v, arguments, tokens)
+        weights, x, accumulators = _operands(v, arguments, tokens, LANES)
         extras = [v.cell(v.const(f32, 0.0)) for _ in range(tokens)]
         groups, tail, out = arguments[3], arguments[4], v.pointer(arguments[5])
         with v.loop(groups) as g:

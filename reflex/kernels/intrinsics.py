@@ -22,14 +22,14 @@ def declare(builder, name, result, arguments):
     return known or ir.Function(module, ir.FunctionType(result, arguments), name)
 
 
-def _has_halves():
+def has_halves():
     """Whether the target converts half floats by itself; x86 does since F16C, before it LLVM would call a library."""
     return current().machine != "x86_64" or current().avx2
 
 
 def half_to_single(builder, bits):
     """The float32 value of an i16 that holds a half float."""
-    if _has_halves():
+    if has_halves():
         return builder.fpext(builder.bitcast(bits, f16), f32)
     wide = builder.zext(bits, i32)
     magnitude = builder.shl(builder.and_(wide, i32(0x7FFF)), i32(13))
@@ -42,7 +42,7 @@ def half_to_single(builder, bits):
 
 def single_to_half(builder, value):
     """A float32 rounded to half (ties to even), as an i16."""
-    if _has_halves():
+    if has_halves():
         return builder.bitcast(builder.fptrunc(value, f16), i16)
     bits = builder.bitcast(value, i32)
     magnitude = builder.and_(bits, i32(0x7FFFFFFF))

@@ -9,7 +9,7 @@ computed with.
 from llvmlite import ir
 from numba.core import cgutils
 
-from .intrinsics import declare, f16, f32, i8, i16, i32, i64
+from .intrinsics import declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
 from .target import current
 
 LANES = 8
@@ -62,17 +62,15 @@ class Vectors:
 
     def half(self, pointer):
         """A half at `pointer` as float32."""
-        return self.b.fpext(self.load(pointer, f16), f32)
+        return half_to_single(self.b, self.load(pointer, i16))
 
     def halves(self, pointer, stride):
         """Eight halves `stride` bytes apart, as eight float32 lanes."""
-        kind = vector(f16)
+        if not has_halves():
+            return self.gather([self.half(self.at(pointer, i * stride)) for i in range(LANES)])
         if stride == 2:
-            return self.b.fpext(self.load(pointer, kind), V8F)
-        value = ir.Constant(kind, UNDEF)
-        for i in range(LANES):
-            value = self.b.insert_element(value, self.load(self.at(pointer, i * stride), f16), ir.Constant(i32, i))
-        return self.b.fpext(value, V8F)
+            return self.b.fpext(self.load(pointer, vector(f16)), V8F)
+        return self.b.fpext(self.gather([self.load(self.at(pointer, i * stride), f16) for i in range(LANES)]), V8F)
 
     def bfloat(self, pointer):
         """A bfloat16 at `pointer` as float32."""
@@ -93,17 +91,31 @@ class Vectors:
         one = self.b.insert_element(ir.Constant(kind, UNDEF), scalar, ir.Constant(i32, 0))
         return self.shuffle(one, ir.Constant(kind, UNDEF), [0] * lanes)
 
-    def lane(self, value, index):
-        """All lanes equal to lane `index` of an eight-lane value."""
-        return self.shuffle(value, ir.Constant(value.type, UNDEF), [index] * LANES)
+    def lanes(self, value, indices):
+        """For each index eight lanes equal to that lane of `value`."""
+        return self.pick(value, [i for i in indices for _ in range(LANES)])
 
-    def two_lanes(self, low, high, index):
-        """Lanes 0-3 from lane `index` of low, lanes 4-7 from that of high."""
-        return self.shuffle(low, high, [index] * 4 + [LANES + index] * 4)
+    def lane_pairs(self, low, high, indices):
+        """For each index four lanes equal to that lane of `low`, then four equal to that of `high`."""
+        return self.shuffle(low, high, [j for i in indices for j in [i] * 4 + [LANES + i] * 4])
+
+    def widen(self, value, lanes):
+        """`value` with zeros behind it, up to `lanes` lanes."""
+        count = value.type.count
+        if count == lanes:
+            return value
+        return self.shuffle(value, self.const(value.type, 0.0), [*range(count), *([count] * (lanes - count))])
 
     def join(self, low, high):
         """Two vectors end to end."""
         return self.shuffle(low, high, list(range(low.type.count + high.type.count)))
+
+    def gather(self, scalars):
+        """Scalars as the lanes of one vector."""
+        value = ir.Constant(vector(scalars[0].type, len(scalars)), UNDEF)
+        for i, scalar in enumerate(scalars):
+            value = self.b.insert_element(value, scalar, ir.Constant(i32, i))
+        return value
 
     def pair(self, low, high):
         """Two 32-bit integers as a vector of two."""
@@ -172,12 +184,17 @@ class Vectors:
         mask = self.b.bitcast(bits, vector(ir.IntType(1), 32))
         return self.b.select(mask, self.const(V32B, value), self.const(V32B, 0))
 
+    @property
+    def subs(self):
+        """Sub-blocks of 32 codes that one byte vector holds: two with 512-bit registers."""
+        return 2 if self.target.vnni else 1
+
     def dot_bytes(self, u, s):
-        """32 unsigned by 32 signed bytes: eight int32 sums of four neighbours. Products must fit 15 bits in pairs."""
+        """Unsigned by signed bytes: int32 sums of four neighbours. Products must fit 15 bits in pairs."""
         b = self.b
         if self.target.vnni:
-            f = declare(b, "llvm.x86.avx512.vpdpbusd.256", V8I, [V8I, V32B, V32B])
-            return b.call(f, [self.const(V8I, 0), u, s])
+            ints, name = vector(i32, u.type.count // 4), f"llvm.x86.avx512.vpdpbusd.{8 * u.type.count}"
+            return b.call(declare(b, name, ints, [ints, u.type, u.type]), [self.const(ints, 0), u, s])
         if self.target.avx2:
             return self._madd(u, s, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
         if self.target.machine == "x86_64":
