@@ -124,8 +124,8 @@ def check(session, reference, prompt, steps=16, tolerance=TOLERANCE):
     A step is out of tolerance where any log-probability differs by more than `tolerance` standard deviations of the
     reference's logits, or where another token wins although the reference's lead is at least MARGIN."""
     if steps < 1 or not (isfinite(tolerance) and tolerance >= 0):
-        found = f"{steps} steps, tolerance {tolerance}"
-        raise InvalidInputError("nothing to compare", "1 step or more, tolerance 0 or more", found)
+        asked = f"{steps} steps, tolerance {tolerance}"
+        raise InvalidInputError("nothing to compare", "1 step or more, tolerance 0 or more", asked)
     ids = session.encode(prompt)
     recorded = isinstance(reference, dict)
     trusted = replay(reference, ids, steps) if recorded else views(reference, same_ids(reference, prompt, ids), steps)
