@@ -52,6 +52,7 @@ class Generation:
         self.token_ids = []
         self.text = ""
         self.finish_reason = None
+        self._rest = ""  # held back when Ctrl-C came
         self._holder = StopHolder(stop)
         self._prompt = session.encode(prompt)
         self.prompt_tokens = len(self._prompt)
@@ -77,7 +78,7 @@ class Generation:
         try:
             return self._step()
         except KeyboardInterrupt:
-            self.interrupt()
+            self._rest = self._flush("interrupt")
             raise
 
     def _step(self):
@@ -136,8 +137,11 @@ class Generation:
         return Token(len(self.token_ids), None, shown, None)
 
     def interrupt(self):
-        """End now, as after Ctrl-C; returns the text that was held back. Does nothing when already ended."""
-        return self._flush("interrupt") if self.finish_reason is None else ""
+        """End now, or after Ctrl-C ended it; returns, once, the text that was held back and no event has brought."""
+        if self.finish_reason is None:
+            self._rest = self._flush("interrupt")
+        rest, self._rest = self._rest, ""
+        return rest
 
     def result(self):
         """Run to the end if it has not ended; returns the Generated record."""
