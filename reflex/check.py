@@ -14,7 +14,7 @@ from .records import Record, table
 
 TOLERANCE = 0.4  # largest difference of a log-probability, in standard deviations of the reference's logits
 MARGIN = 0.5  # logits: a closer race between the first two may end the other way without being an error
-RECORDED = 64  # most likely tokens that a recording keeps per step
+COMPARED = 64  # the reference's most likely tokens: what a recording keeps, and what a live reference is compared on too
 
 
 class Step(Record):
@@ -22,7 +22,7 @@ class Step(Record):
 
     step: int
     token_id: int  # the reference's most likely token, and the next input of both sides
-    difference: float  # largest difference of a log-probability, in standard deviations of the reference's logits
+    difference: float  # largest of the compared log-probabilities, in standard deviations of the reference's logits
     same_argmax: bool
     margin: float  # lead of the reference's token over its runner-up, in logits
     within: bool  # the tolerance
@@ -81,6 +81,11 @@ def look(logits):
     return View(argmax, top - runner_up, std, {token: value - shift for token, value in enumerate(values)})
 
 
+def likely(view):
+    """Ids of the COMPARED most likely tokens, falling, lower ids first among equals."""
+    return sorted(view.logprobs, key=lambda token: (-view.logprobs[token], token))[:COMPARED]
+
+
 def views(session, ids, count):
     """Yield the View behind `ids` and behind each token sent in; `count` of them."""
     session.reserve(len(ids), count)
@@ -94,12 +99,15 @@ def replay(recording, ids, count):
     """Yield the Views of a recording."""
     if recording.get("prompt_ids") != ids:
         raise InvalidInputError("the recording is of another prompt or tokenizer", recording.get("prompt_ids"), ids, "--reference")
-    steps = recording["steps"]
+    steps = recording.get("steps", ())
     if len(steps) < count:
         raise InvalidInputError("the recording is too short", f"{count} steps", f"{len(steps)} steps", "--reference")
-    for step in steps[:count]:
-        logprobs = dict(zip(step["ids"], step["logprobs"], strict=True))
-        yield View(step["token_id"], step["margin"], step["std"], logprobs)
+    try:
+        for step in steps[:count]:
+            logprobs = dict(zip(step["ids"], step["logprobs"], strict=True))
+            yield View(step["token_id"], step["margin"], step["std"], logprobs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError("the recording is damaged", "what --record writes", repr(error), "--reference") from None
 
 
 def record(session, prompt, steps=16):
@@ -111,23 +119,26 @@ def record(session, prompt, steps=16):
     for _ in range(steps):
         view = source.send(sent)
         sent = view.argmax
-        kept = sorted(view.logprobs, key=lambda token: (-view.logprobs[token], token))[:RECORDED]
+        kept = likely(view)
         logprobs = [view.logprobs[token] for token in kept]
         rows.append({"token_id": view.argmax, "margin": view.margin, "std": view.std, "ids": kept, "logprobs": logprobs})
     head = {"type": "recording", "schema_version": 1, "backend": session.backend, "model": session.model}
-    return {**head, "prompt_ids": ids, "steps": rows}
+    return {**head, "vocabulary": session.plan.vocabulary, "prompt_ids": ids, "steps": rows}
 
 
 def check(session, reference, prompt, steps=16, tolerance=TOLERANCE):
     """Compare `session` with `reference` (a Session, or a recording) over `steps` tokens after `prompt`; returns Checked.
 
-    A step is out of tolerance where any log-probability differs by more than `tolerance` standard deviations of the
-    reference's logits, or where another token wins although the reference's lead is at least MARGIN."""
+    A step is out of tolerance where the log-probability of one of the reference's COMPARED most likely tokens differs by more
+    than `tolerance` standard deviations of its logits, or where another token wins although its lead is at least MARGIN."""
     if steps < 1 or not (isfinite(tolerance) and tolerance >= 0):
         asked = f"{steps} steps, tolerance {tolerance}"
         raise InvalidInputError("nothing to compare", "1 step or more, tolerance 0 or more", asked)
     ids = session.encode(prompt)
     recorded = isinstance(reference, dict)
+    other = reference.get("vocabulary") if recorded else reference.plan.vocabulary
+    if other != session.plan.vocabulary:
+        raise InvalidInputError("the two sides have different vocabularies", f"{other} tokens", f"{session.plan.vocabulary} tokens")
     trusted = replay(reference, ids, steps) if recorded else views(reference, same_ids(reference, prompt, ids), steps)
     tested = views(session, ids, steps)
     found: list[Step] = []
@@ -154,10 +165,7 @@ def same_ids(reference, prompt, ids):
 
 def compare(number, want, got, tolerance):
     """The Step of two Views."""
-    try:
-        largest = max(abs(got.logprobs[token] - value) for token, value in want.logprobs.items())
-    except KeyError as missing:
-        raise InvalidInputError("the two sides have different vocabularies", f"token {missing}", "no such token") from None
+    largest = max(abs(got.logprobs[token] - want.logprobs[token]) for token in likely(want))
     difference = largest / want.std if want.std else (0.0 if largest == 0 else float("inf"))
     same = got.argmax == want.argmax
     within = difference <= tolerance and (same or want.margin < MARGIN)

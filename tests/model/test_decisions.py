@@ -11,6 +11,7 @@ from reflex import demo
 from reflex.check import record
 from reflex.errors import ContextOverflowError
 from reflex.sample import choose
+from reflex.session import Batch
 
 PROMPT = "Question: what should I do when the pan on the stove catches fire?\nAnswer:"
 CANDIDATES = [
@@ -70,11 +71,15 @@ def peer(cpu):
     return found
 
 
+def log_softmax(logits):
+    """Over the last axis of [tokens, vocabulary]."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
 def logprobs_of(logits, ids):
     """Log-softmax of [tokens, vocabulary] at one id per row."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    normal = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return normal[np.arange(len(ids)), ids]
+    return log_softmax(logits)[np.arange(len(ids)), ids]
 
 
 def distances(decision, peer):
@@ -96,7 +101,7 @@ def test_log_probabilities_against_the_peer(model, peer):
 
 def test_packed_equals_one_candidate_at_a_time(model):
     together = model.system1(PROMPT, CANDIDATES)
-    for index in (0, 3, 8, 15):
+    for index in (0, 3, 8, 15) if model.backend == "cpu" else (3, 6):
         alone = model.session()
         ids, whole = alone.encode(PROMPT), alone.encode(PROMPT + CANDIDATES[index])
         values = []
@@ -109,15 +114,28 @@ def test_packed_equals_one_candidate_at_a_time(model):
             assert together.candidates[index].logprobs == pytest.approx(values, abs=2e-3)
 
 
-def test_cpu_is_no_further_from_float32_than_the_peer(cpu, reference, peer):
-    exact = reference.system1(PROMPT, CANDIDATES)
-    ours = cpu.system1(PROMPT, CANDIDATES)
-    theirs, mine = [], []
-    for right, found, (logprobs, std) in zip(exact.candidates, ours.candidates, peer, strict=True):
-        theirs.append((logprobs - right.logprobs) / std)
-        mine.append((np.array(found.logprobs) - right.logprobs) / std)
-    rms_theirs, rms_mine = (np.sqrt((np.concatenate(x) ** 2).mean()) for x in (theirs, mine))
-    assert rms_mine <= 1.1 * rms_theirs, f"{rms_mine:.4f} against {rms_theirs:.4f} standard deviations"
+def all_logprobs(model, ids):
+    """float64 [tokens, vocabulary] of a plain text."""
+    session, rows = model.session(), list(range(len(ids)))
+    batch = Batch(0)
+    batch.add_plain(ids)
+    batch.outputs = rows
+    session.evaluate(batch)
+    return log_softmax(np.array([np.asarray(session.plan.logits(row)) for row in rows], np.float64))
+
+
+def test_cpu_is_no_further_from_float32_than_the_peer(cpu, reference):
+    llama = Llama(demo.path(), context=256)
+    mine, theirs = [], []
+    for text in CANDIDATES[:16:2]:
+        ids = cpu.tokenize(PROMPT + text)
+        exact = all_logprobs(reference, ids)
+        spread = exact.std(axis=1, keepdims=True)
+        mine.append((all_logprobs(cpu, ids) - exact) / spread)
+        theirs.append((log_softmax(llama.logits(ids).astype(np.float64)) - exact) / spread)
+    llama.close()
+    ours, peers = (np.sqrt((np.concatenate(x) ** 2).mean()) for x in (mine, theirs))
+    assert ours <= 1.1 * peers, f"{ours:.4f} against {peers:.4f} standard deviations"
 
 
 def test_order_caching_and_company_change_no_bit(cpu):

@@ -137,6 +137,11 @@ def test_check_refuses_what_cannot_be_compared(model):
         model.check(recording, "abc", steps=3)
     with pytest.raises(InvalidInputError):
         model.check(recording, "abc", steps=0)
+    del recording["steps"][1]["std"]
+    with pytest.raises(InvalidInputError, match="damaged"):
+        model.check(recording, "abc", steps=2)
+    with pytest.raises(InvalidInputError):
+        model.check({}, "abc", steps=2)
     small = session()
     small.plan.vocabulary -= 1
     with pytest.raises(InvalidInputError, match="vocabular"):
