@@ -31,8 +31,9 @@ def open_model(path, backend="auto", context=None, threads=None, mark=None):
     mark("header")
     tokenizer = load_tokenizer(file)
     mark("tokenizer")
-    program = build(load_spec(file))
-    most = context_tokens(context, program.context_length)
+    spec = load_spec(file)
+    most = context_tokens(context, spec.context_length)
+    program = build(spec, most)  # some files rotate differently where the context is long
     mark("program")
     plan = plan_class(name)(file, program, most, workers)
     mark("kernels")
