@@ -97,7 +97,7 @@ def write(name, what, body):
     """Write bench/results/<name>.json and return its path."""
     head = {
         "what": what,
-        "command": command(["python", *sys.argv]),
+        "command": command(["python", *sys.orig_argv[1:]]),
         "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),

@@ -26,7 +26,8 @@ def show(value):
 
 
 def measure(benchmark, step, nbytes, read_rate):
-    benchmark.pedantic(step.run, warmup_rounds=2, rounds=max(5, min(200, int(2e9 / (nbytes + 60 * step.macs + 1)))))
+    expected = nbytes / 20 + 0.03 * step.macs  # ns, roughly
+    benchmark.pedantic(step.run, warmup_rounds=2, rounds=max(5, min(30, int(2e8 / expected))))
     seconds = benchmark.stats.stats.median
     benchmark.extra_info["GB/s"] = round(nbytes / seconds / 1e9, 2)
     benchmark.extra_info["share of read rate"] = round(nbytes / seconds / 1e9 / read_rate, 3)
