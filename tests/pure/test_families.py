@@ -6,7 +6,9 @@ standard deviations of the logits; what llama.cpp adds is its GELU, which is a t
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from llama import Llama
+from oracle import Oracle
 from tiny import MODELS, VOCABULARY, write
 
 from reflex.arch import load_spec
@@ -148,3 +150,20 @@ def test_taps_see_every_step_and_change_nothing(tiny):
     assert np.array_equal(feed(plan, text(9)), plain)
     assert [(name, index) for name, index, _ in seen] == [(step.out, i) for i, step in enumerate(model.program.steps)]
     assert all(shape == (9, model.program.widths[name]) for name, _, shape in seen)
+
+
+WIDE = {"width": 256, "feed_forward": 256, "head_dim": 64}  # the largest blocks hold 256 values
+FORMATS = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+FORMATS += ("IQ4_NL", "IQ4_XS", "TQ2_0", "MXFP4")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", ["llama-untied", "qwen3"])
+def test_every_block_format_equals_the_oracle(tmp_path, name, kind):
+    """Embedding rows and whole matrices are decoded by different paths; both files here hold nothing but `kind`."""
+    model = Tiny(write(name, tmp_path / "m.gguf", kind, **WIDE))
+    types = {tensor.type for tensor in model.file.tensors.values() if len(tensor.shape) == 2}
+    assert types == {int(GGMLQuantizationType[kind])}
+    ids = text(20)
+    assert distance(feed(model.plan(), ids), Oracle(model.path).logits(ids)) < 1e-4
+    model.file.close()
