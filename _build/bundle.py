@@ -9,6 +9,7 @@ from pathlib import Path
 
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
+HEAD = 16384  # as reflex/bundle.py and the launcher read it
 BY_NAME = ("reflex.arch",)  # packages whose modules are imported by computed names
 
 
@@ -55,8 +56,12 @@ def _code(root, path):
 def build(root):
     """The bundle's bytes."""
     root = Path(root)
-    codes = {
-        name: (path.name == "__init__.py", crc32(path.read_bytes()), marshal.dumps(_code(root, path)))
-        for name, path in modules(root).items()
-    }
-    return MAGIC_NUMBER + marshal.dumps((marshal.dumps(_code(root, root / "reflex" / "bundle.py")), codes))
+    index, body = {}, b""
+    for name, path in modules(root).items():
+        code = marshal.dumps(_code(root, path))
+        index[name] = (path.name == "__init__.py", crc32(path.read_bytes()), HEAD + len(body), len(code))
+        body += code
+    head = MAGIC_NUMBER + marshal.dumps((_code(root, root / "reflex" / "bundle.py"), index))
+    if len(head) > HEAD:
+        raise SystemExit(f"the index of the bundle has {len(head)} bytes, more than {HEAD}")
+    return head.ljust(HEAD, b"\0") + body
