@@ -60,7 +60,10 @@ class Reflex(Engine):
 
         super().__init__("reflex", threads)
         self.file = reader.open_model(path)
-        self.plan = Plan(self.file, build(load_spec(self.file)), CONTEXT, threads)
+        program = build(load_spec(self.file))
+        matrices = {step.weights[0] for step in program.steps if step.op == "linear"}
+        self.nbytes = sum(self.file.tensors[name].nbytes for name in matrices)  # read for every decoded token
+        self.plan = Plan(self.file, program, CONTEXT, threads)
 
     def ids(self, text):
         from reflex.tokenizer import load
@@ -188,11 +191,15 @@ def better(everyone, family, threads, what):
     return max(found, key=statistics.median, default=None)
 
 
-def compare(everyone):
-    """Rows of what Reflex did: threads, what, its summary, and every other family's with the ratio of the rounds."""
+def compare(everyone, rates):
+    """Rows of what Reflex did: threads, what, its summary, and every other family's with the ratio of the rounds.
+
+    `rates`: bytes per second that so many threads read from memory; decoding is stated as a share of it."""
     for engine in everyone:
         for what, ours in engine.rates.items() if engine.family == "reflex" else ():
             row = {"threads": engine.threads, "what": what, "reflex": record.summary(ours)}
+            if what.startswith("decode"):
+                row["share_of_read_rate"] = round(statistics.median(ours) * engine.nbytes / rates[engine.threads], 3)
             for family in ("llama.cpp", "native"):
                 theirs = better(everyone, family, engine.threads, what)
                 if theirs:
@@ -212,7 +219,8 @@ def main():
         print(f"{engine.name:<18}", *(f"{what}: {statistics.median(rates):8.1f}" for what, rates in engine.rates.items()))
     if options.only == "llama":
         return
-    rows = list(compare(everyone))
+    rates = {count: 1e9 * bandwidth.read_rate(count) for count in threads}
+    rows = list(compare(everyone, rates))
     for row in rows:
         ratios = (f"{row[name]['ratio']['median']:6.2f} times {name}" for name in ("llama.cpp", "native") if name in row)
         print(f"t{row['threads']} {row['what']:<11}", *ratios)
@@ -220,7 +228,7 @@ def main():
     report = {
         "model": model,
         "realtime": options.realtime,
-        "memory_read_gb_per_s": {count: round(bandwidth.read_rate(count), 1) for count in threads},
+        "memory_read_gb_per_s": {count: round(rate / 1e9, 1) for count, rate in rates.items()},
         "llama.cpp": next((engine.system() for engine in everyone if isinstance(engine, Llama)), ""),
         "rows": rows,
     }
