@@ -13,49 +13,12 @@ from ..errors import InvalidInputError
 
 LIMIT = 4_000_000  # characters of any one string or list that a template makes, and of the whole output
 SECONDS = 5.0
-FILTERS = [
-    "abs",
-    "attr",
-    "bool",
-    "capitalize",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "first",
-    "float",
-    "groupby",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "sort",
-    "string",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "unique",
-    "upper",
-]
+FILTERS = (
+    "abs attr bool capitalize count d default dictsort e escape first float groupby int items join last length list lower map "
+    "max min reject rejectattr replace reverse round safe select selectattr sort string sum title tojson trim unique upper"
+)
 # Methods whose result can be far longer than what goes in, without a bound that is cheap to know.
-FORBIDDEN = frozenset(["center", "expandtabs", "format", "format_map", "ljust", "rjust", "translate", "zfill"])
+FORBIDDEN = frozenset(("center", "expandtabs", "format", "format_map", "ljust", "rjust", "translate", "zfill"))
 
 
 class Stopped(Exception):
@@ -215,6 +178,9 @@ def _sandbox():
             _operate(operator, left, right)
             return _bounded(super().call_binop(context, operator, left, right))
 
+        def wrap_str_format(self, value):
+            return None  # leaves str.format to is_safe_attribute, which forbids it: a format can ask for any width
+
         def is_safe_attribute(self, obj, attr, value):
             return not (isinstance(obj, str) and attr in FORBIDDEN) and super().is_safe_attribute(obj, attr, value)
 
@@ -240,7 +206,7 @@ def _environment():
             ) from None
         sandbox, generation = _sandbox()
         environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[generation, jinja2.ext.loopcontrols])
-        environment.filters = {name: environment.filters[name] for name in FILTERS if name in environment.filters}
+        environment.filters = {name: environment.filters[name] for name in FILTERS.split() if name in environment.filters}
         environment.filters |= {"tojson": _to_json, "replace": _checked_replace, "join": _join_filter}
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         _made.append(environment)

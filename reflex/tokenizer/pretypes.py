@@ -154,65 +154,57 @@ class Pretype:
         self.force_bos = force_bos  # BOS even where the file says no
 
 
-def _rows():
-    table = {}
-
-    def row(names, rules, **facts):
-        for name in names.split():
-            table[name] = Pretype(rules, **facts)
-
-    clean = {"clean_spaces": True}
-    row("default", "default", **clean)
-    row(
+_CLEAN = {"clean_spaces": True}
+_PLAIN_UTF8 = {"byte_letters": False, "escape_spaces": True}
+_TABLE = (  # names, key of RULES, facts
+    ("default", "default", _CLEAN),
+    (
         "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
         "triples",
-        ignore_merges=True,
-        add_bos=True,
-        **clean,
-    )
-    row("dbrx smaug-bpe", "triples", **clean)
-    row("chatglm-bpe", "triples", default_bos=False, **clean)
-    row("glm4 glm5", "triples", default_bos=False, ignore_merges=True, **clean)
-    row("jais-2", "halving_spaces", **clean)
-    row("deepseek-llm", "cased_latin")
-    row("deepseek-coder", "letters_marks")
-    row("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", "marked")
-    row("spark2_5", "marked_lines")
-    row("youtu", "scripts_cased", ignore_merges=True)
-    row("falcon", "punctuation_triples", **clean)
-    row("starcoder refact codeshell exaone minerva-7b mellum2", "digits_words", **clean)
-    row("command-r smollm", "digits_words")
-    row("gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert", "words", **clean)
-    row("jina-v1-en jina-v2-code roberta-bpe mpt olmo jais exaone4", "words", **clean)
-    row("trillion granite-docling", "words")
-    row("stablelm2 megrez", "singles", **clean)
-    row("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", "singles")
-    row("qwen35", "marks_singles")
-    row("ufakzeka", "plain_singles")
-    row("laguna", "lines_singles")
-    row("bloom gpt3-finnish", "not_punctuation", **clean)
-    row("poro-chat", "not_punctuation")
-    row("viking", "not_punctuation_digits")
-    row("tekken", "cased", ignore_merges=True, add_bos=True)
-    row("chameleon", "images", add_bos=True)
-    row("gpt-4o llama4 kanana2 talkie minimax-m2", "cased_triples")
-    row("granite-embed-multi-97m", "cased_triples", ignore_merges=True)
-    row("tiny_aya cohere2moe", "groups_cased_triples")
-    row("kimi-k2", "han_cased_triples")
-    row("superbpe", "groups")
-    row("bailingmoe bailingmoe2 llada-moe", "single_break")
-    row("seed-coder", "no_break_marks")
-    row("afmoe", "marked_groups")
-    row("exaone-moe", "spaced_letters", **clean)
-    row("minicpm5", "digits_triples", ignore_merges=True, **clean)
-    row("whitespace", "not_spaces", byte_letters=False, **clean)
-    plain = {"byte_letters": False, "escape_spaces": True}
-    row("gemma4 granite-embed-multi-311m", "lines", whole_lines=True, force_bos=True, **plain, **clean)
-    row("sarvam-moe", "lines", **plain)
-    return table
+        {"ignore_merges": True, "add_bos": True, **_CLEAN},
+    ),
+    ("dbrx smaug-bpe", "triples", _CLEAN),
+    ("chatglm-bpe", "triples", {"default_bos": False, **_CLEAN}),
+    ("glm4 glm5", "triples", {"default_bos": False, "ignore_merges": True, **_CLEAN}),
+    ("jais-2", "halving_spaces", _CLEAN),
+    ("deepseek-llm", "cased_latin", {}),
+    ("deepseek-coder", "letters_marks", {}),
+    ("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", "marked", {}),
+    ("spark2_5", "marked_lines", {}),
+    ("youtu", "scripts_cased", {"ignore_merges": True}),
+    ("falcon", "punctuation_triples", _CLEAN),
+    ("starcoder refact codeshell exaone minerva-7b mellum2", "digits_words", _CLEAN),
+    ("command-r smollm", "digits_words", {}),
+    ("gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert", "words", _CLEAN),
+    ("jina-v1-en jina-v2-code roberta-bpe mpt olmo jais exaone4", "words", _CLEAN),
+    ("trillion granite-docling", "words", {}),
+    ("stablelm2 megrez", "singles", _CLEAN),
+    ("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", "singles", {}),
+    ("qwen35", "marks_singles", {}),
+    ("ufakzeka", "plain_singles", {}),
+    ("laguna", "lines_singles", {}),
+    ("bloom gpt3-finnish", "not_punctuation", _CLEAN),
+    ("poro-chat", "not_punctuation", {}),
+    ("viking", "not_punctuation_digits", {}),
+    ("tekken", "cased", {"ignore_merges": True, "add_bos": True}),
+    ("chameleon", "images", {"add_bos": True}),
+    ("gpt-4o llama4 kanana2 talkie minimax-m2", "cased_triples", {}),
+    ("granite-embed-multi-97m", "cased_triples", {"ignore_merges": True}),
+    ("tiny_aya cohere2moe", "groups_cased_triples", {}),
+    ("kimi-k2", "han_cased_triples", {}),
+    ("superbpe", "groups", {}),
+    ("bailingmoe bailingmoe2 llada-moe", "single_break", {}),
+    ("seed-coder", "no_break_marks", {}),
+    ("afmoe", "marked_groups", {}),
+    ("exaone-moe", "spaced_letters", _CLEAN),
+    ("minicpm5", "digits_triples", {"ignore_merges": True, **_CLEAN}),
+    ("whitespace", "not_spaces", {"byte_letters": False, **_CLEAN}),
+    ("gemma4 granite-embed-multi-311m", "lines", {"whole_lines": True, "force_bos": True, **_PLAIN_UTF8, **_CLEAN}),
+    ("sarvam-moe", "lines", _PLAIN_UTF8),
+)
 
 
-ROWS = _rows()
+ROWS = {name: Pretype(rules, **facts) for names, rules, facts in _TABLE for name in names.split()}
 UNIGRAM = Pretype(None, add_bos=True, byte_letters=False)  # what tokenizer model "llama" implies
 
 

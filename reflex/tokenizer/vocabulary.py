@@ -67,7 +67,7 @@ class Vocabulary:
     def spelling(self, token):
         """The token's string as stored."""
         if self._offsets is None:
-            block, _ = self._new_block(self._tokens, "tokens", table=False)
+            block = self._new_block(self._tokens, "tokens", table=False)
             self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
         at = self._tokens.address + self._offsets[self._checked(token)]
         return native.bytes_at(at + 8, native.view(at, 1, "q")[0])

@@ -1,0 +1,449 @@
+"""The tokenizer on vocabularies made here, small enough to know the right ids by hand."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from gguf_bytes import Gguf
+
+from reflex import native, tokenizer
+from reflex.errors import InvalidInputError, TokenizerError, UnsupportedError
+from reflex.gguf import reader
+
+K = "tokenizer.ggml."
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+
+def letters():
+    """GPT-2's spelling of the 256 bytes, from its definition."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    out = {b: chr(b) for b in plain}
+    for b in range(256):
+        if b not in out:
+            out[b] = chr(256 + len(out) - len(plain))
+    return [out[b] for b in range(256)]
+
+
+def spell(data):
+    table = letters()
+    return "".join(table[b] for b in data)
+
+
+MERGES = ["h e", "l l", "he ll", "hell o", "\u0120 w", "o r", "\u0120w or", "l d", "\u0120wor ld", "\u0120 \u0120", "\u010a \u010a"]
+SPECIALS = [
+    ("<|endoftext|>", CONTROL),
+    ("<|im_end|>", CONTROL),
+    ("<tag>", USER),
+    ("<tag>>", USER),
+    ("<unused>", UNUSED),
+    ("\u00e9\u00e9!", USER),
+]
+
+
+def bpe_keys(pre="gpt-2", joins=MERGES, extra=(), specials=SPECIALS, **changes):
+    tokens = letters() + [m.replace(" ", "") for m in joins] + [name for name, _ in specials]
+    types = [NORMAL] * (256 + len(joins)) + [kind for _, kind in specials]
+    first = 256 + len(joins)
+    keys = {
+        "model": ("string", "gpt2"),
+        "pre": ("string", pre),
+        "tokens": ("array", ("string", tokens)),
+        "token_type": ("array", ("i32", types)),
+        "merges": ("array", ("string", joins)),
+        "bos_token_id": ("u32", first),
+        "eos_token_id": ("u32", first),
+    }
+    keys.update(changes)
+    return [(K + name, *value) for name, value in keys.items() if value is not None] + list(extra)
+
+
+PIECES = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+PIECES += [(f"<0x{b:02X}>", 0.0, BYTE) for b in range(256)]
+PIECES += [
+    ("\u2581", -1.0, NORMAL),
+    ("h", -2.0, NORMAL),
+    ("e", -2.0, NORMAL),
+    ("he", -3.0, NORMAL),
+    ("\u2581he", -4.0, NORMAL),
+    ("l", -2.0, NORMAL),
+]
+PIECES += [("ll", -3.5, NORMAL), ("hell", -2.5, NORMAL), ("<tag>", 0.0, USER), ("\u2581\u2581", -9.0, NORMAL)]
+IDS = {text: i for i, (text, _, _) in enumerate(PIECES)}
+
+
+def spm_keys(pieces=PIECES, **changes):
+    keys = {
+        "model": ("string", "llama"),
+        "tokens": ("array", ("string", [p[0] for p in pieces])),
+        "scores": ("array", ("f32", [p[1] for p in pieces])),
+        "token_type": ("array", ("i32", [p[2] for p in pieces])),
+    }
+    keys.update(changes)
+    return [(K + name, *value) for name, value in keys.items() if value is not None]
+
+
+@pytest.fixture
+def load(tmp_path):
+    opened = []
+
+    def make(keys):
+        path = tmp_path / f"{len(opened)}.gguf"
+        path.write_bytes(bytes(Gguf(keys=[("general.architecture", "string", "test"), *keys]).data))
+        opened.append(reader.open_model(str(path)))
+        return tokenizer.load(opened[-1])
+
+    yield make
+    for file in opened:
+        file.close()
+
+
+# ---- byte-level merges -----------------------------------------------------------------------------------
+
+
+def names(t, ids):
+    return [t.token_bytes(i).decode() for i in ids]
+
+
+def test_merges_apply_by_rank_inside_words(load):
+    t = load(bpe_keys())
+    assert names(t, t.encode("hello world")) == ["hello", "\u0120world"]
+    assert names(t, t.encode("hell yes")) == ["hell", "\u0120", "y", "e", "s"]
+    assert names(t, t.encode("  hello")) == ["\u0120", "\u0120", "hello"]
+
+
+def merged(word, ranks):
+    """Byte-pair merging by its definition: the best rank anywhere, leftmost first, until none applies."""
+    parts = list(word)
+    while True:
+        ranked = [(ranks[(a, b)], i) for i, (a, b) in enumerate(pairwise(parts)) if (a, b) in ranks]
+        if not ranked:
+            return parts
+        _, i = min(ranked)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 39, 40, 41, 42, 200])
+def test_merging_equals_its_definition_at_every_length(load, length):
+    source = random.Random(length)
+    merges = ["a b", "b a", "ab a", "a a", "aa b", "ab ab", "aba ba", "b b", "bb a", "aab b"]
+    t = load(bpe_keys(joins=merges))
+    ranks = {tuple(m.split(" ")): i for i, m in enumerate(merges)}
+    for _ in range(40):
+        word = "".join(source.choice("aab") for _ in range(length))
+        assert names(t, t.encode(word)) == merged(word, ranks)
+
+
+def test_first_of_equal_merges_and_last_of_equal_tokens_count(load):
+    merges = ["a b", "b c", "a b"]
+    t = load(bpe_keys(joins=merges))
+    assert names(t, t.encode("abc")) == ["ab", "c"]
+    assert t.encode("ab") == [258]  # "ab" is token 256 and token 258
+
+
+def test_long_word_is_exact_and_fast(load):
+    t = load(bpe_keys())
+    assert len(t.encode("hello" * 40_000)) == 40_000
+    assert t.decode(t.encode(" " * 100_001)) == b" " * 100_001
+
+
+def test_ignore_merges_takes_the_whole_word(load):
+    specials = [*SPECIALS, ("xyz", NORMAL)]
+    plain, whole = load(bpe_keys("gpt-2", specials=specials)), load(bpe_keys("llama-bpe", specials=specials))
+    assert names(plain, plain.encode("xyz")) == ["x", "y", "z"]
+    assert names(whole, whole.encode("xyz", add_special=False)) == ["xyz"]
+
+
+def test_any_bytes_encode_and_valid_text_comes_back(load):
+    t = load(bpe_keys())
+    source = random.Random(1)
+    for _ in range(300):
+        data = bytes(source.randrange(256) for _ in range(source.randrange(40)))
+        ids = t.encode(data, parse_special=False)
+        assert t.decode(ids) == data.decode("utf-8", "surrogatepass").encode("utf-8", "surrogatepass") if valid(data) else True
+        assert all(0 <= i < t.size for i in ids)
+    for text in ("", "\x00\x00a\x00", "\U0010ffff\ufffe", "e\u0301 \u4e2d", "hello\r\n\r\n  world\t"):
+        assert t.decode(t.encode(text)) == text.encode()
+    assert t.encode("\ud800") == t.encode(b"\xed\xa0\x80")
+
+
+def valid(data):
+    try:
+        return bool(data.decode() or True)
+    except UnicodeDecodeError:
+        return False
+
+
+def test_invalid_bytes_become_replacement_characters(load):
+    t = load(bpe_keys())
+    assert t.decode(t.encode(b"a\xffb\xc3")) == "a\ufffdb\ufffd".encode()
+
+
+def test_empty_text(load):
+    t = load(bpe_keys())
+    assert t.encode("") == [] and t.encode("", add_special=False) == [] and t.decode([]) == b""
+
+
+# ---- special tokens --------------------------------------------------------------------------------------
+
+
+def test_control_tokens_only_when_parsed_and_user_tokens_always(load):
+    t = load(bpe_keys())
+    end, tag = t.size - len(SPECIALS) + 1, t.size - len(SPECIALS) + 2
+    assert t.encode("a<|im_end|>b") == [ord("a"), end, ord("b")]
+    assert end not in t.encode("a<|im_end|>b", parse_special=False)
+    assert t.encode("<tag>", parse_special=False) == [tag]
+    assert t.decode(t.encode("a<|im_end|>b", parse_special=False)) == b"a<|im_end|>b"
+
+
+def test_longest_special_token_wins_and_unused_is_text(load):
+    t = load(bpe_keys())
+    tag = t.size - len(SPECIALS) + 2
+    assert t.encode("<tag>><tag>") == [tag + 1, tag]
+    assert t.size - 2 not in t.encode("<unused>")
+    assert t.encode("\u00e9\u00e9!\u00e9\u00e9!") == [t.size - 1] * 2
+
+
+def test_special_tokens_equal_their_definition(load):
+    specials = [("ab", USER), ("abc", CONTROL), ("c", USER), ("bcd", USER), ("dddd", USER), ("a", CONTROL)]
+    t = load(bpe_keys(joins=[], specials=specials))
+    order = sorted(range(len(specials)), key=lambda i: -len(specials[i][0]))
+
+    def cut(text):
+        parts = [text]
+        for i in order:
+            name, finer = specials[i][0], []
+            for part in parts:
+                if isinstance(part, int):
+                    finer.append(part)
+                    continue
+                pieces = part.split(name)
+                for k, piece in enumerate(pieces):
+                    finer += ([256 + i] if k else []) + ([piece] if piece else [])
+            parts = finer
+        return [x for p in parts for x in ([p] if isinstance(p, int) else [ord(c) for c in p])]
+
+    source = random.Random(2)
+    for _ in range(400):
+        text = "".join(source.choice("abcdx") for _ in range(source.randrange(1, 25)))
+        assert t.encode(text) == cut(text), text
+
+
+def test_piece_and_kinds(load):
+    t = load(bpe_keys())
+    end, tag, unused = t.size - 5, t.size - 4, t.size - 2
+    assert t.piece(end) == b"<|im_end|>" and t.piece(end, special=False) == b""
+    assert t.piece(tag, special=False) == b"<tag>" and t.piece(unused) == b""
+    assert t.is_control(end) and not t.is_control(tag) and t.is_special(tag) and not t.is_special(5)
+    assert t.token_bytes(256) == b"he" and t.piece(260) == b" w"
+    for wrong in (-1, t.size):
+        with pytest.raises(InvalidInputError, match="out of range"):
+            t.piece(wrong)
+
+
+def test_decoding_needs_no_look_up_table(load, monkeypatch):
+    t = load(bpe_keys())
+    monkeypatch.setattr(type(t._words), "_table", lambda self: pytest.fail("a look-up table was built"))
+    assert t.decode([259, 264]) == b"hello world"
+    assert t.piece(t.size - 5, special=False) == b""
+
+
+def test_forced_types_are_the_same_before_and_after_the_table(load):
+    specials = [
+        ("<|im_end|>", NORMAL),
+        ("<|end|>", NORMAL),
+        ("<|call|>", NORMAL),
+        ("<|return|>", NORMAL),
+        ("<|channel|>", CONTROL),
+        ("</s>", NORMAL),
+    ]
+    specials += [("<fim_prefix>", NORMAL), ("<|file_sep|>", NORMAL)]
+    before, after = load(bpe_keys(specials=specials)), load(bpe_keys(specials=specials))
+    after.encode("x")
+    for token in range(before.size):
+        assert before._words.type(token) == after._words.type(token), before.token_bytes(token)
+    first = before.size - len(specials)
+    assert before.is_control(first) and not before.is_control(first + 1) and not before.is_control(first + 4)
+    assert before.is_control(first + 6)
+    assert after.eog == {first, first + 2, first + 3, first + 5, first + 7}
+
+
+def test_end_of_generation_from_keys_and_texts(load):
+    t = load(bpe_keys())
+    first = t.size - len(SPECIALS)
+    assert t.eog == {first, first + 1} and t.eos == first and t.eot == first + 1
+    keyed = load(
+        bpe_keys(extra=[(K + "eot_token_id", "u32", 7), (K + "eom_token_id", "u32", 8), (K + "prefix_token_id", "u32", 9)])
+    )
+    assert keyed.eot == 7 and keyed.eog == {first, first + 1, 7, 8}
+
+
+@pytest.mark.parametrize(
+    ("pre", "keys", "bos", "eos"),
+    [
+        ("llama-bpe", {}, True, False),
+        ("llama-bpe", {"add_bos_token": ("bool", False)}, False, False),
+        ("gpt-2", {}, False, False),
+        ("gpt-2", {"add_bos_token": ("bool", True), "add_eos_token": ("bool", True)}, True, True),
+        ("tekken", {}, True, False),
+    ],
+)
+def test_begin_and_end_tokens(load, pre, keys, bos, eos):
+    t = load(bpe_keys(pre, **keys))
+    assert (t.add_bos, t.add_eos) == (bos, eos)
+    inner = t.encode("hello", add_special=False)
+    assert t.encode("hello") == [t.bos] * bos + inner + [t.eos] * eos
+
+
+def test_default_bos_of_the_name(load):
+    assert load(bpe_keys("gpt-2", bos_token_id=None)).bos == 11
+    assert load(bpe_keys("glm4", bos_token_id=None)).bos is None
+
+
+def test_plain_utf8_merges_with_escaped_spaces_and_whole_lines(load):
+    tokens = [*(f"<0x{b:02X}>" for b in range(256)), "\u2581", "a", "b", "\u2581a", "\n", "\n\n", "\n\n\n"]
+    keys = bpe_keys(
+        "gemma4",
+        model=("string", "gemma4"),
+        tokens=("array", ("string", tokens)),
+        token_type=("array", ("i32", [BYTE] * 256 + [NORMAL] * 7)),
+        merges=("array", ("string", ["\u2581 a", "\n \n"])),
+        bos_token_id=("u32", 1),
+        eos_token_id=("u32", 2),
+    )
+    t = load(keys)
+    assert t.encode(" a b\n\n\na\u00e9", add_special=False) == [259, 256, 258, 262, 257, 0xC3, 0xA9]
+    assert t.add_bos and t.decode([259, 256, 258, 0xC3, 0xA9]) == " a b\u00e9".encode()
+
+
+# ---- unigrams --------------------------------------------------------------------------------------------
+
+
+def test_unigrams_merge_by_score_with_space_prefix(load):
+    t = load(spm_keys())
+    assert (t.bos, t.eos, t.add_bos, t.add_eos) == (1, 2, True, False)
+    assert t.encode("he") == [1, IDS["\u2581he"]]
+    assert t.encode("hell", add_special=False) == [IDS["\u2581"], IDS["hell"]]  # "hell" scores above "_he"
+
+
+def test_unigram_byte_fallback_and_unknown(load):
+    t = load(spm_keys())
+    assert t.encode("\u00e9\x00", add_special=False) == [IDS["\u2581"], 3 + 0xC3, 3 + 0xA9, 3]
+    assert t.encode(b"\xff", add_special=False) == [IDS["\u2581"], 3 + 0xFF]
+    bare = [p for p in PIECES if p[2] != BYTE]
+    assert load(spm_keys(bare)).encode("z", add_special=False) == [3, 0]
+
+
+def test_unigram_space_prefix_after_special_tokens(load):
+    t = load(spm_keys())
+    he, tag = IDS["\u2581he"], IDS["<tag>"]
+    assert t.encode("he<tag>he", add_special=False) == [he, tag, he]
+    plain = load(spm_keys(add_space_prefix=("bool", False)))
+    assert plain.encode("he", add_special=False) == [IDS["he"]]
+
+
+def test_unigram_decoding_gives_the_first_space_up(load):
+    t = load(spm_keys())
+    he = IDS["\u2581he"]
+    assert t.decode([he, he]) == b"he he"
+    assert t.decode([1, he]) == b"<s> he" and t.decode([1, he], special=False) == b" he"
+    assert t.decode([3 + 0xC3, 3 + 0xA9]) == "\u00e9".encode()
+    for text in ("he he", "  hell", "x\u00e9 y", "h<tag>e"):
+        assert t.decode(t.encode(text, add_special=False)) == text.encode().replace(b"<tag>e", b"<tag> e")
+
+
+def test_white_space_after_special_tokens_where_the_model_swallows_it(load):
+    keys = spm_keys()
+    t = load([*keys, ("general.name", "string", "Phi-3 mini")])
+    assert t.encode("<tag> \n he", add_special=False) == [IDS["<tag>"], IDS["\u2581he"]]
+    assert len(load(keys).encode("<tag> \n he", add_special=False)) == 4
+
+
+def test_scores_may_be_integers_or_missing(load):
+    whole = load(spm_keys(scores=("array", ("i32", [int(4 * p[1]) for p in PIECES]))))
+    assert whole.encode("hell") == load(spm_keys()).encode("hell")
+    assert load(spm_keys(scores=None)).encode("hell", add_special=False)
+
+
+# ---- streams ---------------------------------------------------------------------------------------------
+
+
+def test_stream_holds_partial_characters_back(load):
+    t = load(bpe_keys())
+    text = "a\u00e9\U0001f642b"
+    stream = t.stream()
+    out = [stream.feed(i) for i in t.encode(text)]
+    assert "".join(out) == text and out[1] == "" and stream.finish() == ""
+    for cut in range(1, len(text.encode())):
+        stream = t.stream()
+        shown = "".join(stream.feed(i) for i in t.encode(text)[:cut]) + stream.finish()
+        assert shown == text.encode()[:cut].decode("utf-8", "replace")
+
+
+def test_stream_hides_control_tokens_and_repairs_bad_bytes(load):
+    t = load(bpe_keys())
+    stream = t.stream()
+    assert stream.feed(t.size - 5) == "" and stream.feed(0xFF) == "\ufffd"
+    assert t.stream().finish() == ""
+
+
+# ---- refusals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "no_vocab", ""])
+def test_other_models_are_unsupported(load, model):
+    with pytest.raises(UnsupportedError, match="tokenizer model"):
+        load(bpe_keys(model=("string", model)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokens": None}, "no tokenizer.ggml.tokens"),
+        ({"tokens": ("array", ("i32", [1, 2]))}, "wrong element type"),
+        ({"tokens": ("array", ("string", []))}, "too short"),
+        ({"merges": None}, "no tokenizer.ggml.merges"),
+        ({"merges": ("array", ("u32", [1]))}, "wrong element type"),
+        ({"token_type": ("array", ("i32", [1, 1]))}, "too short"),
+        ({"token_type": ("array", ("f32", [1.0] * 300))}, "wrong element type"),
+        ({"scores": ("array", ("f32", [1.0]))}, "too short"),
+        ({"bos_token_id": ("u32", 100_000)}, "out of range"),
+        ({"eos_token_id": ("u32", 100_000)}, "out of range"),
+        ({"bos_token_id": None, "add_bos_token": ("bool", True), "pre": "glm4"}, "no BOS token"),
+    ],
+)
+def test_contradicting_vocabularies_are_refused(load, changes, words):
+    with pytest.raises(TokenizerError, match=words):
+        load(bpe_keys(**changes))
+
+
+def test_tables_refuse_a_string_that_leaves_the_array():
+    library = native.library()
+    data = (5).to_bytes(8, "little") + b"hello" + (2**63).to_bytes(8, "little") + b"x"
+    block, text = native.alloc(library.strings_bytes(2)), native.alloc(64)
+    native.view(text.address, len(data))[:] = data
+    for n in range(len(data) + 1):
+        assert library.strings_index(block.address, text.address, n, 2) == -1
+        assert library.strings_table(block.address, text.address, n, 2, 1) == -1
+    assert library.strings_index(block.address, text.address, 13, 1) == 0
+
+
+def test_native_code_stays_in_its_buffers(load, monkeypatch):
+    """Every buffer ends (to its rounding) where an inaccessible page begins."""
+
+    def guarded(size, what="buffer"):
+        pages = (size + native.PAGE - 1) & -native.PAGE
+        mapping = real(pages + native.PAGE)
+        assert native.libc("mprotect", 3)(mapping.address + pages, native.PAGE, 0) == 0
+        return native.Mapping(mapping.address + ((pages - size) & -64), size)
+
+    real = native.alloc
+    monkeypatch.setattr(native, "alloc", guarded)
+    monkeypatch.setattr(native.Mapping, "free", lambda self: None)
+    source = random.Random(9)
+    pool = ["<tag>", "<|im_end|>", "hello", " world", "\u00e9\u00e9!", "\n\n", "\U0001f642", "   ", "a" * 50, "<"]
+    tokenizers = [load(bpe_keys("gpt-2")), load(bpe_keys("llama-bpe")), load(bpe_keys("deepseek-v3")), load(spm_keys())]
+    for t in tokenizers:
+        for n in range(60):
+            text = "".join(source.choice(pool) for _ in range(n % 30))
+            assert t.decode(t.encode(text, add_special=False)).replace(b" ", b"") == text.encode().replace(b" ", b"")
+            t.encode(bytes(source.choice((0xFF, 0xC3, 0xF0, 0x80, 0x20)) for _ in range(n)))
