@@ -91,8 +91,7 @@ class Plan:
                 found=f"{count} tokens from slot {first_slot}",
                 remedy="raise --ctx or shorten the text",
             )
-        if not all(0 <= i < self.vocabulary for i in ids):
-            raise InvalidInputError("a token id is outside the vocabulary", expected=f"0 to {self.vocabulary - 1}", found=list(ids))
+        self._check_ids(ids)
         for row, (start, end) in enumerate(zip(branch, shared, strict=True)):
             if not 0 <= start <= first_slot + row or not 0 <= end <= first_slot + row:
                 found = f"[0, {end}) and [{start}, {first_slot + row}]"
@@ -103,6 +102,11 @@ class Plan:
             raise InvalidInputError(
                 "outputs must be ascending rows of the batch", expected=f"0 to {count - 1}", found=list(outputs)
             )
+
+    def _check_ids(self, ids):
+        bad = [i for i in ids if not 0 <= i < self.vocabulary]
+        if bad:
+            raise InvalidInputError("a token id is outside the vocabulary", expected=f"0 to {self.vocabulary - 1}", found=bad[0])
 
     # ---- operations that need more than buffers and weights -----------------------------------------------
 
@@ -153,6 +157,7 @@ class Plan:
 
     def logprobs(self, row, token_ids):
         """Log-softmax over the full vocabulary of some ids, in float64."""
+        self._check_ids(token_ids)
         x = self._logits[row].astype(np.float64)
         x -= x.max()
         return (x[list(token_ids)] - np.log(np.exp(x).sum())).tolist()

@@ -13,6 +13,7 @@ from tiny import MODELS, VOCABULARY, write
 
 from reflex.arch import load_spec
 from reflex.backends.reference import Plan
+from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.gguf.reader import open_model
 from reflex.program import build
 
@@ -140,6 +141,32 @@ def test_results_of_a_row_agree_with_its_logits(tiny):
     assert plan.sample(0, 1.0, 1, 1.0, 0.0, 0.999) == plan.argmax(0)
     view = plan.logits(0)
     assert (view.format, view.shape) == ("f", (VOCABULARY,))
+
+
+@pytest.mark.parametrize(
+    "error, changes",
+    [
+        (InvalidInputError, {"ids": []}),
+        (InvalidInputError, {"ids": [1, VOCABULARY]}),
+        (InvalidInputError, {"ids": [-1, 1]}),
+        (InvalidInputError, {"positions": [0]}),
+        (InvalidInputError, {"shared": [0, 6]}),
+        (InvalidInputError, {"branch": [6, 0]}),
+        (InvalidInputError, {"outputs": [1, 0]}),
+        (InvalidInputError, {"outputs": [1, 1]}),
+        (InvalidInputError, {"outputs": [2]}),
+        (ContextOverflowError, {"first_slot": CONTEXT - 1}),
+        (ContextOverflowError, {"first_slot": -1}),
+    ],
+)
+def test_impossible_batches_are_refused(tiny, error, changes):
+    batch = {"ids": [1, 2], "first_slot": 4, "positions": [4, 5], "shared": [0, 0], "branch": [0, 0], "outputs": [1]}
+    plan = tiny("llama").plan()
+    plan.evaluate(**batch)
+    with pytest.raises(error):
+        plan.evaluate(**(batch | changes))
+    with pytest.raises(InvalidInputError, match=f"0 to {VOCABULARY - 1}"):
+        plan.logprobs(0, [0, -1])
 
 
 def test_taps_see_every_step_and_change_nothing(tiny):
