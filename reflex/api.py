@@ -12,6 +12,9 @@ from .check import check as _check
 from .errors import StateError
 from .generate import generate as _generate
 from .score import score as _score
+from .session import Batch, Session
+
+ROWS = 32  # rows of logits computed at once: bounds the memory beside the caller's own array
 
 
 def load(path, backend="auto", context=None, threads=None):
@@ -32,6 +35,7 @@ class Model:
     def __init__(self, file, tokenizer, session):
         self._file = file
         self._session = session
+        self._tracing = None  # a Session of the reference backend, opened by the first trace
         self.tokenizer = tokenizer
 
     @property
@@ -65,12 +69,18 @@ class Model:
 
         session = self._live()
         ids = session.encode(text)
-        rows = range(1, len(ids) + 1) if every else (len(ids),)
-        found = numpy.empty((len(rows), session.plan.vocabulary), numpy.float32)
-        for at, count in enumerate(rows):
-            session.sync(ids[:count])
-            found[at] = session.plan.logits(0)
-        return found if every else found[0]
+        if not every:
+            session.sync(ids)
+            return numpy.array(session.plan.logits(0), numpy.float32)
+        session.reserve(len(ids), 0)
+        found = numpy.empty((len(ids), session.plan.vocabulary), numpy.float32)
+        for start in range(0, len(ids), ROWS):
+            batch = plain_batch(start, ids[start : start + ROWS])
+            session.evaluate(batch)
+            for row in batch.outputs:
+                found[start + row] = session.plan.logits(row)
+        session.ids = ids
+        return found
 
     def tokenize(self, text, add_special=True, parse_special=True):
         """Token ids of `text`. `add_special`: begin and end tokens where the file asks for them."""
@@ -93,17 +103,50 @@ class Model:
         return _check(self._live(), reference, prompt, steps, **options)
 
     def trace(self, text, taps=None):
-        """What every step of the program produced for `text`, computed by the reference backend: {name: array [rows, columns]}.
+        """What every step of the program produced for `text`, by the reference backend: {name: float32 array [rows, columns]}.
 
-        Names are `<step number>.<buffer>`, in order. `taps`: keep only buffers of these names. Arrays are copies."""
-        return trace(self._file, self._live(), text, taps)
+        Names are `<step number>.<buffer>`, in order. `taps`: keep only buffers of these names. Arrays are copies. The first
+        call on another backend opens the file for the reference too, which keeps the weights it decodes until `close`."""
+        session = self._reference()
+        ids = session.encode(text)
+        session.reserve(len(ids), 0)
+        found = {}
+
+        def keep(name, number, array):
+            if taps is None or name in taps:
+                found[f"{number}.{name}"] = array.copy()
+
+        session.plan.taps = keep
+        try:
+            session.evaluate(plain_batch(0, ids))
+        finally:
+            session.plan.taps = None
+        return found
+
+    def _reference(self):
+        """A timeline of the reference backend: this model's own, or one beside it."""
+        session = self._live()
+        if session.backend == "reference":
+            return session
+        if self._tracing is None:
+            from .arch import load_spec
+            from .backends.reference import Plan
+            from .program import build
+
+            program = build(load_spec(self._file), session.context)
+            plan = Plan(self._file, program, session.context)
+            self._tracing = Session(plan, self.tokenizer, session.model, "reference", session.longest)
+        return self._tracing
 
     def close(self):
         """Give back all memory; the model cannot be used afterwards."""
         if self._session is not None:
             self._session.close()
+            if self._tracing is not None:
+                self._tracing.close()
+            self.tokenizer.close()
             self._file.close()
-            self._session = None
+            self._session = self._tracing = None
 
     def __enter__(self):
         return self
@@ -122,25 +165,9 @@ class Model:
         return self._session
 
 
-def trace(file, session, text, taps=None):
-    """See Model.trace: runs `text` once through a reference plan of its own and collects its tapped steps."""
-    from .arch import load_spec
-    from .backends.reference import Plan
-    from .program import build
-
-    ids = session.encode(text)
-    session.reserve(len(ids), 0)
-    plan = Plan(file, build(load_spec(file)), len(ids))
-    found = {}
-
-    def keep(name, number, array):
-        if taps is None or name in taps:
-            found[f"{number}.{name}"] = array.copy()
-
-    plan.taps = keep
-    try:
-        rows = list(range(len(ids)))
-        plan.evaluate(ids, 0, rows, [0] * len(ids), [0] * len(ids), rows)
-    finally:
-        plan.close()
-    return found
+def plain_batch(start, ids):
+    """A Batch of a timeline's tokens from slot `start` on, with the logits of every row."""
+    batch = Batch(start)
+    batch.add_plain(ids)
+    batch.outputs = list(range(len(ids)))
+    return batch

@@ -5,8 +5,6 @@ or a recording made earlier with `record`. Owns the tolerances. Called by the `c
 Refuses a recording of another prompt or vocabulary.
 """
 
-from __future__ import annotations
-
 from math import exp, fsum, isfinite, log, sqrt
 
 from .errors import InternalError, InvalidInputError

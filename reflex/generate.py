@@ -4,8 +4,6 @@ Owns the hold-back of text (partial UTF-8 by the tokenizer's stream, beginnings 
 Refuses, before any work, a prompt and length that the context cannot hold. Called by the API and the command line.
 """
 
-from __future__ import annotations
-
 from .errors import InvalidInputError
 from .records import Record
 from .sample import Sampling, penalize, restore, uniform
@@ -58,6 +56,7 @@ class Generation:
         self.prompt_tokens = len(self._prompt)
         self.max_tokens = self._length(max_tokens)
         self._stream = session.tokenizer.stream()
+        self._ends = session.tokenizer.eog
 
     def _length(self, wanted):
         """How many tokens to make; refuses what does not fit."""
@@ -91,7 +90,7 @@ class Generation:
         else:
             self.session.append(self.token_ids[-1])
         token = self._pick(count)
-        if token in self.session.tokenizer.eog:
+        if token in self._ends:
             return self._finish("stop")
         logprob = self.session.plan.logprobs(0, [token])[0] if self.logprobs else None
         self.token_ids.append(token)

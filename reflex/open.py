@@ -29,15 +29,19 @@ def open_model(path, backend="auto", context=None, threads=None, mark=None):
     workers = thread_count(threads)
     file = reader.open_model(demo.resolve(path))
     mark("header")
-    tokenizer = load_tokenizer(file)
-    mark("tokenizer")
-    spec = load_spec(file)
-    most = context_tokens(context, spec.context_length)
-    program = build(spec, most)  # some files rotate differently where the context is long
-    mark("program")
-    plan = plan_class(name)(file, program, most, workers)
-    mark("kernels")
-    return file, tokenizer, Session(plan, tokenizer, file.path, name, program.context_length)
+    try:
+        tokenizer = load_tokenizer(file)
+        mark("tokenizer")
+        spec = load_spec(file)
+        most = context_tokens(context, spec.context_length)
+        program = build(spec, most)  # some files rotate differently where the context is long
+        mark("program")
+        plan = plan_class(name)(file, program, most, workers)
+        mark("kernels")
+    except BaseException:
+        file.close()
+        raise
+    return file, tokenizer, Session(plan, tokenizer, file.path, name, spec.context_length)
 
 
 def _ignore(_):

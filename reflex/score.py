@@ -7,8 +7,6 @@ A candidate's log-probabilities do not depend on the order of candidates or on w
 as plain text and a candidate always as a branch behind it, whatever shares the pass.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import exp, fsum, isfinite, log2
 

@@ -1,6 +1,7 @@
 """Scoring and generation on the real demo model: against llama.cpp, between backends, and bit for bit against themselves."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,10 @@ from llama import Llama
 
 import reflex
 from reflex import demo
+from reflex.api import plain_batch
 from reflex.check import record
-from reflex.errors import ContextOverflowError
+from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.sample import choose
-from reflex.session import Batch
 
 PROMPT = "Question: what should I do when the pan on the stove catches fire?\nAnswer:"
 CANDIDATES = [
@@ -116,12 +117,9 @@ def test_packed_equals_one_candidate_at_a_time(model):
 
 def all_logprobs(model, ids):
     """float64 [tokens, vocabulary] of a plain text."""
-    session, rows = model.session(), list(range(len(ids)))
-    batch = Batch(0)
-    batch.add_plain(ids)
-    batch.outputs = rows
-    session.evaluate(batch)
-    return log_softmax(np.array([np.asarray(session.plan.logits(row)) for row in rows], np.float64))
+    session = model.session()
+    session.evaluate(plain_batch(0, ids))
+    return log_softmax(np.array([np.asarray(session.plan.logits(row)) for row in range(len(ids))], np.float64))
 
 
 def test_cpu_is_no_further_from_float32_than_the_peer(cpu, reference):
@@ -230,7 +228,24 @@ def test_logits_and_trace(cpu, reference):
     assert every.shape == (5, reference.tokenizer.size) and every.dtype == np.float32
     taps = cpu.trace(text)
     assert np.abs(list(taps.values())[-1] - every).max() < 1e-2 * every.std()
-    assert {name.split(".")[1] for name in cpu.trace(text, taps=["logits"])} == {"logits"}
+    assert {name.split(".")[1] for name in reference.trace(text, taps=["logits"])} == {"logits"}
+    assert (reference.logits(text, every=True) == every).all(), "tracing leaves the timeline usable"
+    rows = [cpu.logits(cpu.detokenize(cpu.tokenize(text)[:count])) for count in range(1, 6)]
+    assert (cpu.logits(text, every=True) == rows).all(), "bit for bit"
+
+
+def test_models_may_be_opened_and_closed_again():
+    def mapped():
+        return int(Path("/proc/self/statm").read_text().split()[0])
+
+    before = None
+    for _ in range(3):
+        with pytest.raises(InvalidInputError, match="context"):
+            reflex.load("demo", context=10**9)
+        with reflex.load("demo", context=64, threads=2) as opened:
+            opened.generate("a", max_tokens=1)
+        before = before or mapped()
+    assert mapped() <= before + 1000, "mapped pages stay the same"
 
 
 def test_overflow_on_a_small_context():

@@ -51,6 +51,9 @@ class FakeTokenizer:
 
     is_control = is_special
 
+    def close(self):
+        self._known = None
+
     def stream(self):
         return FakeStream(self)
 
