@@ -2,6 +2,7 @@
 
 import math
 from itertools import permutations
+from random import Random
 
 import pytest
 from fakes import session
@@ -166,6 +167,31 @@ def test_a_seam_with_nothing_before_it_keeps_the_prompt_whole():
     assert "tokenized on its own" in decision.warnings[0]
     begun = score(session(add_bos=True), "a", ["b", "x"])
     assert begun.candidates[0].token_ids == tuple(session().encode("ab"))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_texts_equal_the_definition(seed):
+    """Random pieces that merge in many ways: every candidate is the plain text prompt + candidate, scored from one common token."""
+    random = Random(seed)
+    pieces = [" ", "is", " the", "a", "b", "\n", "é", " Paris", "don", "<s>", "x y"]
+    prompt = "".join(random.choices(pieces, k=random.randint(1, 5)))
+    texts = ["".join(random.choices(pieces, k=random.randint(1, 4))) for _ in range(random.randint(1, 5))]
+    s = session(context=40)
+    s.sync(s.encode("".join(random.choices(pieces, k=4))))
+    decision = score(s, prompt, texts)
+    plain, ids = session(context=40), s.encode(prompt)
+    for candidate in decision.candidates:
+        whole = s.encode(prompt + candidate.text)
+        start = len(whole) - len(candidate.token_ids)
+        if any(f"candidate {candidate.index} merges with the whole prompt" in note for note in decision.warnings):
+            whole, start = ids + s.encode(candidate.text), len(ids)
+        assert list(candidate.token_ids) == whole[start:] and whole[:start] == ids[:start]
+        assert start == len(ids) or any("end of the prompt" in note for note in decision.warnings)
+        values = []
+        for count in range(start, len(whole)):
+            plain.sync(whole[:count])
+            values += plain.plan.logprobs(0, [whole[count]])
+        assert candidate.logprobs == tuple(values)
 
 
 def test_terminator_is_scored():
