@@ -117,7 +117,8 @@ class Seam:
                 own = session.tokenizer.encode(texts[index] + terminator, add_special=False)
                 whole[index] = ids + own
                 shared[index] = len(ids)
-                self.warnings.append(f"candidate {index} merges with the whole prompt, which nothing precedes; it was tokenized on its own")
+                note = "merges with the whole prompt, which nothing precedes; it was tokenized on its own"
+                self.warnings.append(f"candidate {index} {note}")
         self.start = min(shared)
         self.prefix = ids[: self.start]
         self.tails = [other[self.start :] for other in whole]
