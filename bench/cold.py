@@ -36,7 +36,7 @@ class Engine:
             "first_ms": record.summary([run.first for run in self.runs]),
             "exit_ms": record.summary([run.exit for run in self.runs]),
             "peak_mib": record.summary([run.peak / 2**20 for run in self.runs], 1),
-            "answer": self.runs[-1].stdout.decode(errors="replace").strip().splitlines()[0][:400],
+            "answer": record.bare(self.runs[-1].stdout.decode(errors="replace").strip().splitlines()[0][:400]),
         }
         reports = [run.phases() for run in self.runs]
         if all(reports):

@@ -52,7 +52,7 @@ def put(address, values, kind):
 
 
 class OneStep:
-    """`run()` executes the operation once; `nbytes` counts every operand once, `macs` the products of a linear step."""
+    """`run()` executes the operation once; `nbytes` counts what it reads or writes once, `macs` the products of a linear step."""
 
     def __init__(self, op, case, format="F32"):
         self.library = native.library()
@@ -71,7 +71,9 @@ class OneStep:
         self._fill_cells(rows, words)
         self.tables = [self._table(program, copy) for copy in range(copies)]
         self.turn = 0
-        self.nbytes = sum(t.nbytes for t in self.file.tensors.values()) + sum(4 * rows * width for width in program.widths.values())
+        moved = len(words["outputs"]) if "outputs" in words else rows
+        tables = 0 if op == "embed" else sum(tensor.nbytes for tensor in self.file.tensors.values())
+        self.nbytes = tables + sum(4 * moved * width for width in program.widths.values())
 
     def _program(self, op, module, arrays, words):
         """The program of the step; in place where the operation is."""

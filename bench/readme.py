@@ -79,10 +79,8 @@ def warm():
             mine = {row["what"]: row for row in result["rows"] if row["threads"] == threads}
             rows.append([result["model"]["title"], str(threads), *(_speeds(mine.get(name)) for name in names)])
     note = f"\nTokens per second, medians of {results[0]['rows'][0]['reflex']['n']} interleaved rounds; in brackets Reflex's "
-    note += (
-        "faster Reflex is than llama.cpp: the xllamacpp wheel (AVX2), then a build for this very processor where one was given. "
-    )
-    note += "llama.cpp has its default settings and the better of flash attention on and off. "
+    note += "speed divided by llama.cpp's: the xllamacpp wheel (AVX2), then a build for this very processor where one was given. "
+    note += "llama.cpp has its default settings, and flash attention on or off, whichever is better. "
     shares = [row["share_of_read_rate"] for result in results for row in result["rows"] if "share_of_read_rate" in row]
     note += (
         f"Decoding reads the weights at {100 * min(shares):.0f} to {100 * max(shares):.0f} % of the rate at which as many threads "

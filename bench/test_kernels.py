@@ -2,8 +2,8 @@
 
     pytest bench/test_kernels.py [-k linear] [--benchmark-group-by=func]
 
-Extra columns: GB/s of operand bytes, its share of what the machine can read, and GMAC/s of products. The weights of a
-linear step lie in memory, not in a cache: each run takes the next of several copies.
+Extra columns: GB/s of what is read or written; for linear steps GMAC/s, and with one row the share of what the machine can
+read. The weights of a linear step lie in memory, not in a cache: each run takes the next of several copies.
 """
 
 import pytest
@@ -25,25 +25,26 @@ def show(value):
     return str(value)
 
 
-def measure(benchmark, step, nbytes, read_rate):
+def measure(benchmark, step, nbytes, read_rate=None):
     expected = nbytes / 20 + 0.03 * step.macs  # ns, roughly
     benchmark.pedantic(step.run, warmup_rounds=2, rounds=max(5, min(30, int(2e8 / expected))))
     seconds = benchmark.stats.stats.median
     benchmark.extra_info["GB/s"] = round(nbytes / seconds / 1e9, 2)
-    benchmark.extra_info["share of read rate"] = round(nbytes / seconds / 1e9 / read_rate, 3)
+    if read_rate:
+        benchmark.extra_info["share of read rate"] = round(nbytes / seconds / 1e9 / read_rate, 3)
     if step.macs:
         benchmark.extra_info["GMAC/s"] = round(step.macs / seconds / 1e9, 2)
     step.close()
 
 
 @pytest.mark.parametrize(("op", "case"), BENCH, ids=show)
-def test_operation(benchmark, op, case, read_rate):
+def test_operation(benchmark, op, case):
     step = OneStep(op, case)
-    measure(benchmark, step, step.nbytes, read_rate)
+    measure(benchmark, step, step.nbytes)
 
 
 @pytest.mark.parametrize(("format", "case"), LINEAR, ids=show)
 def test_linear(benchmark, format, case, read_rate):
     step = OneStep("linear", case, format)
     block = next(b for b in TYPES.values() if b.name == format)
-    measure(benchmark, step, case["out"] * row_bytes(block.id, case["in"]), read_rate)
+    measure(benchmark, step, case["out"] * row_bytes(block.id, case["in"]), read_rate if case["rows"] == 1 else None)

@@ -3,9 +3,10 @@
     python bench/warm.py demo
     python bench/warm.py model.gguf --threads 1,2 -n 5 --llama .../xllamacpp.abi3.so
 
-llama.cpp runs as the `xllamacpp` wheel, in this process, with its default settings (weights repacked), once with and once
-without flash attention; its better figure counts. One round times every engine once, in turn. Each of the prompts starts
-from an empty cache; the decode is one token at a time after a prompt of 32, choosing the most likely token each time.
+llama.cpp runs as the `xllamacpp` wheel, in this process, with its default settings (weights repacked), and with or without
+flash attention, whichever was better in a first round that does not count. One round times every engine once, in turn.
+Each of the prompts starts from an empty cache; the decode is one token at a time after a prompt of 32, choosing the most
+likely token each time.
 With --native, llama.cpp's own llama-bench is another engine: the wheel is compiled for AVX2 and may not use all of this
 processor (llama-bench decodes from an empty cache, a small advantage). The results file also says how fast this machine
 reads memory, which is the limit of decoding.
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from ctypes import c_bool, c_char_p, c_int32, c_void_p
+from math import prod
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -177,33 +179,34 @@ def open_engines(options, path, threads):
 
 
 def rounds(everyone, ids, count):
-    """Let every engine do everything once in turn, `count` times after one round thrown away."""
-    for number in range(count + 1):
-        for engine in everyone:
+    """Let every engine do everything once; then the better setting of each, `count` times in turn. Returns those engines."""
+    first = {engine: engine.measure(ids) for engine in everyone}
+    chosen = {}
+    for engine, rates in first.items():
+        rival = chosen.get((engine.family, engine.threads))
+        if rival is None or prod(rates.values()) > prod(first[rival].values()):
+            chosen[engine.family, engine.threads] = engine
+    for _ in range(count):
+        for engine in chosen.values():
             for what, rate in engine.measure(ids).items():
-                if number:
-                    engine.rates.setdefault(what, []).append(rate)
+                engine.rates.setdefault(what, []).append(rate)
+    return chosen
 
 
-def better(everyone, family, threads, what):
-    """Raw tokens per second of a family's better setting, or None where it was not measured."""
-    found = [engine.rates[what] for engine in everyone if (engine.family, engine.threads) == (family, threads)]
-    return max(found, key=statistics.median, default=None)
-
-
-def compare(everyone, rates):
+def compare(engines, rates):
     """Rows of what Reflex did: threads, what, its summary, and every other family's with the ratio of the rounds.
 
     `rates`: bytes per second that so many threads read from memory; decoding is stated as a share of it."""
-    for engine in everyone:
+    for engine in engines.values():
         for what, ours in engine.rates.items() if engine.family == "reflex" else ():
             row = {"threads": engine.threads, "what": what, "reflex": record.summary(ours)}
             if what.startswith("decode"):
                 row["share_of_read_rate"] = round(statistics.median(ours) * engine.nbytes / rates[engine.threads], 3)
             for family in ("llama.cpp", "native"):
-                theirs = better(everyone, family, engine.threads, what)
-                if theirs:
-                    row[family] = record.summary(theirs) | {"ratio": record.ratios(theirs, ours)}
+                other = engines.get((family, engine.threads))
+                if other:
+                    theirs = other.rates[what]
+                    row[family] = record.summary(theirs) | {"setting": other.name, "ratio": record.ratios(theirs, ours)}
             yield row
 
 
@@ -214,13 +217,13 @@ def main():
     if options.realtime:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     everyone = open_engines(options, path, threads)
-    rounds(everyone, everyone[-1].ids(TEXT), options.n)
-    for engine in everyone:
+    chosen = rounds(everyone, everyone[-1].ids(TEXT), options.n)
+    for engine in chosen.values():
         print(f"{engine.name:<18}", *(f"{what}: {statistics.median(rates):8.1f}" for what, rates in engine.rates.items()))
     if options.only == "llama":
         return
     rates = {count: 1e9 * bandwidth.read_rate(count) for count in threads}
-    rows = list(compare(everyone, rates))
+    rows = list(compare(chosen, rates))
     for row in rows:
         ratios = (f"{row[name]['ratio']['median']:6.2f} times {name}" for name in ("llama.cpp", "native") if name in row)
         print(f"t{row['threads']} {row['what']:<11}", *ratios)
