@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
 from reflex import native  # noqa: E402
+from reflex.kernels.elf import executable  # noqa: E402
 from reflex.kernels.linker import PAGE, link  # noqa: E402
 from reflex.kernels.target import TARGETS, environment  # noqa: E402
 
@@ -166,6 +167,18 @@ def build_blob(level):
     return head.ljust(start, b"\0") + code, symbols
 
 
+def build_starter(levels):
+    """Link the program that starts Python, for the lowest of `levels`; returns its manifest entry, None where it is not made."""
+    level = list(levels)[-1]
+    name = f"starter-{TARGETS[level].machine}"
+    if TARGETS[level].machine != "x86_64":
+        return None
+    code, offsets = link([("starter", _object_paths("starter", level)[0].read_bytes())], {})
+    data = executable(code, offsets["starter"])
+    write_atomically(CACHE / name, data)
+    return {"file": name, "level": level, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
 def write_atomically(path, data):
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
@@ -198,6 +211,7 @@ def build(levels, jobs):
             "kernels": symbols,
         }
         print(f"{name}: {len(symbols)} symbols, {len(data)} bytes")
+    manifest["starter"] = build_starter(levels)
     for old in CACHE.glob("host-*.bin"):
         if old.name not in {entry["file"] for entry in manifest["host"].values()}:
             old.unlink()
@@ -214,7 +228,8 @@ def check():
     problems = []
     if manifest["sources"] != sources_digest():
         problems.append("cache is older than the kernel sources: run python precompile.py")
-    for level, entry in manifest["host"].items():
+    starter = manifest.get("starter")
+    for level, entry in [*manifest["host"].items(), *([(starter["level"], starter)] if starter else [])]:
         path = CACHE / entry["file"]
         if not path.exists():
             problems.append(f"{path.name} is missing: run python precompile.py --only {level}")

@@ -165,13 +165,15 @@ def _write_wheel(directory, targets, source=None):
         for path in _files(ROOT / "reflex"):
             if path.relative_to(ROOT).parts[:2] not in (("reflex", "kernels"), ("reflex", "cache")):
                 wheel.add(str(path.relative_to(ROOT)), path.read_bytes())
-        for path in _files(ROOT / "cache"):
+        for path in (ROOT / "cache" / "manifest.json", *sorted((ROOT / "cache").glob("*.bin"))):
             wheel.add(f"reflex/cache/{path.name}", path.read_bytes())
         wheel.add(f"reflex/cache/{bundle.file_name()}", bundle.build(ROOT))
     else:
         wheel.add(f"{project['name'].replace('-', '_')}.pth", f"{source}\n")
     launcher = (HERE / "launcher.py").read_text().replace("SOURCE = None", f"SOURCE = {str(source) if source else None!r}")
-    wheel.add(f"{stem}.data/scripts/reflex", (HERE / "launcher.sh").read_text(), executable=True)
+    starter = ROOT / "cache" / f"starter-{os.uname().machine}"
+    start = starter.read_bytes() if starter.exists() else (HERE / "launcher.sh").read_bytes()
+    wheel.add(f"{stem}.data/scripts/reflex", start, executable=True)
     wheel.add(f"{stem}.data/scripts/reflex-python", launcher, executable=True)
     for name, text in _dist_info(project, tag).items():
         wheel.add(f"{stem}.dist-info/{name}", text)

@@ -1,0 +1,70 @@
+"""The program that `reflex` is: finds the Python beside itself and becomes it, started without `site`.
+
+A shell script does the same half a millisecond later (_build/launcher.sh, which other machines than x86-64 get). It is
+linked on its own into an executable (kernels/elf.py) that enters `starter`; nothing at run time calls it.
+"""
+
+from llvmlite import ir
+from numba.extending import intrinsic
+
+from ..export import export
+from ..intrinsics import I64, i64, load_i64, load_u8, store_8, store_64
+from ..target import current
+
+READLINK, EXECVE = 89, 59  # x86-64 numbers
+SLASH = 47
+LONGEST = 3800  # bytes of a path; two of them fit into `room`
+
+
+def word(text, at=0):
+    """Eight bytes of `text` from `at`, zero padded, as the int64 that stores them."""
+    return int.from_bytes(text.encode()[at : at + 8].ljust(8, b"\0"), "little")
+
+
+@intrinsic
+def system_call(typingctx, number, a, b, c):
+    """A Linux system call with three arguments; returns its result, negative for an error."""
+    arm = current().machine == "aarch64"
+    places = "={x0},{x8},{x0},{x1},{x2},~{memory}" if arm else "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.FunctionType(i64, [i64] * 4)
+        return builder.call(ir.InlineAsm(kind, "svc #0" if arm else "syscall", places, side_effect=True), arguments)
+
+    return I64(I64, I64, I64, I64), codegen
+
+
+EXE, EXE_END = word("/proc/self/exe"), word("/proc/self/exe", 8)
+PYTHON, FLAGS = word("python"), word("-IS")
+SCRIPT, SCRIPT_END = word("reflex-python"), word("reflex-python", 8)
+
+
+@export
+def starter(stack, room):
+    """`stack`: [argument count, arguments, 0, environment, 0] as the kernel lays them out; `room`: 8 KB of scratch below it.
+
+    Becomes `<folder of this program>/python -IS <folder>/reflex-python ARGUMENTS`, or, where that Python is missing, the
+    script itself, whose first line names another. Returns the exit code 127 where neither exists."""
+    count = load_i64(stack)
+    environment = stack + 16 + 8 * count
+    store_64(room, EXE)
+    store_64(room + 8, EXE_END)
+    store_64(room + 16, FLAGS)
+    python, script = room + 64, room + 64 + 4096
+    end = system_call(READLINK, room, python, LONGEST) - 1
+    if end < 1 or end >= LONGEST - 1 or count < 1:
+        return 127
+    while load_u8(python + end) != SLASH:
+        end -= 1
+    for i in range(end + 1):
+        store_8(script + i, load_u8(python + i))
+    store_64(python + end + 1, PYTHON)
+    store_64(script + end + 1, SCRIPT)
+    store_64(script + end + 9, SCRIPT_END)
+    # The new arguments in place: two more than there were, over the count and the word before it.
+    store_64(stack - 8, python)
+    store_64(stack, room + 16)
+    store_64(stack + 8, script)
+    system_call(EXECVE, python, stack - 8, environment)
+    system_call(EXECVE, script, stack + 8, environment)
+    return 127
