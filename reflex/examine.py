@@ -132,9 +132,9 @@ def _python():
 
 def _pth_files():
     """Files that make every Python start with `site` run code; the launcher avoids them, other programs do not."""
-    folders = {Path(sysconfig.get_path("purelib")), PACKAGE.parent}
+    folders = {str(PACKAGE.parent), *(folder for folder in sys.path if folder.endswith("-packages"))}
     for folder in sorted(folders):
-        for path in sorted(folder.glob("*.pth")):
+        for path in sorted(Path(folder).glob("*.pth")):
             if any(line.startswith(("import ", "import\t")) for line in _read(path).splitlines()):
                 yield Check("pth", "warn", f"{path} runs code at every Python start", "keep Reflex in a venv of its own")
 
