@@ -10,6 +10,8 @@ from . import pretypes
 from .vocabulary import Vocabulary
 
 KEY = "tokenizer.ggml."
+CLEANED = ((b" ?", b"?"), (b" !", b"!"), (b" .", b"."), (b" ,", b","), (b" ' ", b"'"))
+CLEANED += ((b" 's", b"'s"), (b" 'm", b"'m"), (b" 're", b"'re"), (b" 've", b"'ve"))
 
 
 def load(file):
@@ -94,13 +96,18 @@ class Tokenizer:
         """True for every token that is looked for in the text as a whole: control, unknown and user-defined."""
         return self._words.type(token) in (2, 3, 4)
 
-    def decode(self, ids, special=True):
-        """The bytes of a whole text. Vocabularies that put a space before the text give it up again, as llama.cpp does."""
+    def decode(self, ids, special=True, clean=False):
+        """The bytes of a whole text. Vocabularies that put a space before the text give it up again, as llama.cpp does.
+        clean: also take back the spaces before punctuation that some pre-tokenizers ask for; then not every text returns."""
         piece = self._words.piece
         parts = [piece(token, special) for token in ids]
         if parts and self._words.space_prefix and parts[0][:1] == b" ":
             parts[0] = parts[0][1:]
-        return b"".join(parts)
+        text = b"".join(parts)
+        if clean and self._row.clean_spaces:
+            for spaced, tight in CLEANED:
+                text = text.replace(spaced, tight)
+        return text
 
     def stream(self, special=False):
         """A Stream for text that continues a prompt."""

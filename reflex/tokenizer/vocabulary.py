@@ -14,6 +14,7 @@ GUARD = 16  # bytes before every text that native code may read
 SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES = 1, 2, 4, 8, 16  # kernels/host/tokenize.py
 STRIP_AFTER = 16
 MADV_POPULATE_WRITE = 23
+SHELF = 1 << 14  # bytes for the filter of special tokens (10 KiB) and the small tables
 KEEP_SCRATCH = 1 << 24  # bytes of scratch worth keeping for the next text
 BYTE_NAMES = tuple(b"<0x%02X>" % value for value in range(256))
 
@@ -54,7 +55,7 @@ class Vocabulary:
         self._kinds = None if self._types is None else native.view(self._types.address, 4 * self.size).cast("i")
         self._library = native.library()
         self._mappings = []
-        self._block = self._offsets = self._context = self._scratch = None
+        self._block = self._offsets = self._context = self._scratch = self._shelf = None
         self._known = self._letters = None
 
     # ---- one token -----------------------------------------------------------------------------------
@@ -135,6 +136,14 @@ class Vocabulary:
 
     # ---- native tables -------------------------------------------------------------------------------
 
+    def _small(self, size):
+        """`size` zeroed bytes from one shared buffer: a mapping each would cost more than filling them."""
+        if self._shelf is None:
+            self._shelf = [self._map(SHELF, "tokenizer facts"), 0]
+        at = self._shelf[1]
+        self._shelf[1] = at + ((size + 63) & -64)
+        return self._shelf[0] + at
+
     def _map(self, size, what):
         mapping = native.alloc(size, what)
         self._mappings.append(mapping)
@@ -163,7 +172,7 @@ class Vocabulary:
     def _find_special(self):
         """{name: id} for those of special.NAMES that are tokens."""
         names = special.NAMES
-        out = self._map(4 * len(names), "special ids")
+        out = self._small(4 * len(names))
         self._library.strings_find(self._table(), self._library.address("special_names") + 8, len(names), out)
         found = native.view(out, 4 * len(names)).cast("i").tolist()
         return {names[i]: token for i, token in enumerate(found) if token >= 0}
@@ -200,14 +209,14 @@ class Vocabulary:
 
     def _byte_ids(self):
         """int32[256]: the token for a byte of text that no other token covers."""
-        at = self._map(1024 + 64, "byte tokens")
+        at = self._small(1024 + 64)
         letters = self._row.byte_letters
         self._library.byte_tokens(self._table(), at + 1024, at, int(not letters), int(letters or self._algorithm == "spm"))
         return at
 
     def _filter(self, kinds):
         block = self._table()
-        filter_at = self._map(self._library.special_bytes(), "special token filter")
+        filter_at = self._small(self._library.special_bytes())
         longest = native.view(block, 8, "q")[6]
         seen = native.alloc(longest + 1, "token lengths")
         try:
@@ -239,7 +248,7 @@ class Vocabulary:
             -1 if self.unknown is None else self.unknown,
             flags,
         )
-        context = self._map(8 * len(fields), "tokenizer context")
+        context = self._small(8 * len(fields))
         view = native.view(context, len(fields), "q")
         for i, value in enumerate(fields):
             view[i] = value
@@ -271,4 +280,5 @@ class Vocabulary:
             mapping.free()
         if self._scratch is not None:
             self._scratch.free()
-        self._mappings, self._scratch, self._context, self._block, self._offsets = [], None, None, None, None
+        self._mappings = []
+        self._scratch = self._context = self._block = self._offsets = self._shelf = None

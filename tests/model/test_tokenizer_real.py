@@ -152,6 +152,10 @@ def check_facts(pair):
         assert ours.is_control(token) >= theirs.ask("is_control", token)
         for special in (True, False):
             assert ours.piece(token, special) == theirs.piece(token, special), token
+    for text in [*TEXTS, "a ? b !? c , d . ' e ' f 's g 'm h 're 've 't  ?  .", "' '", " ' "]:
+        ids = ours.encode(text)
+        for special in (True, False):
+            assert ours.decode(ids, special, clean=True) == theirs.decode(ids, special), text
     return True
 
 
