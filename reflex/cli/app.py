@@ -5,6 +5,7 @@ lines it does not take. `build` is also what the parity test and the generated h
 """
 
 import inspect
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -50,10 +51,25 @@ def _function(module, run):
     return call
 
 
+def _version(wanted: bool):
+    if not wanted:
+        return
+    try:
+        text = metadata.version("reflex-gguf")
+    except metadata.PackageNotFoundError:
+        text = "source tree, not installed"
+    Output("").text(f"reflex {text}\n")
+    raise typer.Exit
+
+
+def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False):
+    return version
+
+
 def build(run):
     """The Typer app over all commands; each calls `run(module, values)`."""
     app = typer.Typer(help=ABOUT, add_completion=False, rich_markup_mode=None, no_args_is_help=True, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
+    app.callback()(_root)
     for name, module in commands().items():
         app.command(name)(_function(module, run))
     return app

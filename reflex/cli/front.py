@@ -140,13 +140,21 @@ def execute(module, values, first=None):
         return 141
 
 
+def _through_typer(argv, first):
+    try:
+        from .app import main as slow
+    except ModuleNotFoundError as error:
+        remedy = "pip install typer, or spell the command line plainly: reflex COMMAND MODEL PROMPT --option VALUE"
+        Output("").error(InternalError(f"this command line needs {error.name}, which is not installed", remedy=remedy))
+        return InternalError.exit_code
+    return slow(argv, first)
+
+
 def main(first=None):
     """The process: never returns. Interpreter teardown would cost 3 ms, so everything is written before and skipped."""
     parsed = parse(sys.argv[1:])
     if parsed is None:
-        from .app import main as slow
-
-        code = slow(sys.argv[1:], first)
+        code = _through_typer(sys.argv[1:], first)
     else:
         module, values = parsed
         code = execute(module, values, first)

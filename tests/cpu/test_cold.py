@@ -33,8 +33,8 @@ FORBIDDEN = {
 STANDARD = {  # what may be imported from outside Reflex; all of it built in, frozen or one small shared object
     *("_ctypes", "binascii", "math", "itertools", "posix", "time", "_thread", "gc", "sys", "__future__"),
 }
-MOST_MODULES = 70
-MOST_FILES = 100
+MOST_MODULES = 55
+MOST_FILES = 60
 
 WATCH = """
 import sys

@@ -170,6 +170,11 @@ def test_module_entry_is_the_same_command_line(model):
     assert json.loads(done.stdout) == objects("smoke")[0]
 
 
+def test_version():
+    text = ran("--version").stdout.decode()
+    assert text.startswith("reflex ") and text.count("\n") == 1
+
+
 def test_help_of_every_command():
     from reflex.cli import app
 

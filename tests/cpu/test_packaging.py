@@ -116,6 +116,12 @@ def test_launcher_through_path_symlink_and_relative_path(bin_folder, start, tmp_
     assert launcher_check(f"./{start}", cwd=bin_folder) == "ok"
 
 
+def test_bare_help_and_version_need_typer_only(bin_folder, wheel):
+    done = subprocess.run([bin_folder / "reflex", "--version"], capture_output=True, text=True)
+    assert done.returncode == 8 and "typer" in done.stderr  # this venv has no dependencies: one line says so
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_shell_launcher_as_an_argument_of_sh(bin_folder):
     assert launcher_check("sh", "reflex-sh", cwd=bin_folder) == "ok"
 
