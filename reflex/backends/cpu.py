@@ -31,6 +31,7 @@ class Memory:
         self.maps = []
         self.places = {}  # name -> address
         self.pinned = []
+        self.blocks = {}  # layer -> address of its attention parameters
         cells = self._reserve("cells", 8 * (8 + 5 * self.rows))
         self.token_count, self.wanted_count, self.batch = cells, cells + 8, cells + 16  # batch: 4 words, see attention.py
         rows = self.rows
@@ -110,9 +111,12 @@ class Memory:
         base = self._reserve("key/value cache", size)
         return [(base + keys, base + values) for keys, values in offsets]
 
-    def attention_block(self, layer, args, queries, out, keys, values, rows, chosen):
-        """The parameter block of one attention step; order as in kernels/host/attention.py."""
-        cache_keys, cache_values = self._caches[layer]
+    def attention_block(self, args, queries, out, keys, values, rows, chosen):
+        """The parameter block of the attention step of one layer; order as in kernels/host/attention.py."""
+        address = self.blocks.get(args["layer"])
+        if address is not None:
+            return address
+        cache_keys, cache_values = self._caches[args["layer"]]
         words = (
             queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],
             self.capacity, float_bits(args["scale"]), args["window"] or 0, float_bits(args["softcap"] or 0.0), rows,
@@ -121,7 +125,8 @@ class Memory:
         )  # fmt: skip
         block = (native.Int64 * len(words))(*words)
         self.pinned.append(block)
-        return native.address_of(block)
+        address = self.blocks[args["layer"]] = native.address_of(block)
+        return address
 
     def free(self):
         for mapping in self.maps:

@@ -24,6 +24,19 @@ def float_bits(value):
     return view.cast("B").cast("I")[0]
 
 
+class Template:
+    """The lowered steps of one layer, to be repeated for every layer that differs in addresses only."""
+
+    __slots__ = ("first", "last", "relocations", "selected", "words")
+
+    def __init__(self, first, last, words, relocations, selected):
+        self.first = first  # program steps [first, last)
+        self.last = last
+        self.words = words
+        self.relocations = relocations  # (place in words, step within the layer, function of a step -> word)
+        self.selected = selected  # buffers of wanted rows at the end
+
+
 class Lowering:
     """Collects the step table. `memory` gives addresses: buffers, cells, caches (cpu.py)."""
 
@@ -38,6 +51,7 @@ class Lowering:
         self.quantized = set()  # buffers whose quantized twin is current
         self.selected = set()  # buffers that hold the wanted rows only
         self.entries = {}
+        self.relocations = []  # of the steps lowered since the last `_wait`
 
     def lower(self):
         for i, rope in enumerate(self.program.ropes):
@@ -45,17 +59,77 @@ class Lowering:
             m = self.memory
             row = (m.angles(i), m.frequencies(i), pairs, m.token_count, m.positions, m.magnitude(i))
             self._step("rope_angles", row, (), ((f"angles{i}", ("rows", False)),))
-        for step in self.program.steps:
+        layers = self.program.layers
+        self._lower(0, layers[0])
+        templates = []
+        for i in range(len(layers) - 1):
+            first, last = layers[i], layers[i + 1]
+            self._wait()
+            template = next((t for t in templates if self._repeats(t, first, last)), None)
+            if template is None:
+                templates.append(self._record(first, last))
+            else:
+                self._instantiate(template, first)
+        self._wait()
+        self._lower(layers[-1], len(self.program.steps))
+        return self.table
+
+    def _lower(self, first, last):
+        steps = self.program.steps
+        for self.at in range(first, last):
+            step = steps[self.at]
             lower = getattr(self, "_" + step.op, None)
             if lower is None:
                 raise UnsupportedError(f"the cpu backend has no operation {step.op!r}")
             lower(step)
-        return self.table
+
+    def _wait(self):
+        """All threads wait after the last step, so that nothing before it matters to what follows."""
+        if self.table:
+            self.table[1 - STEP_WORDS] = 1
+        self.written.clear()
+        self.read.clear()
+        self.quantized.clear()
+        self.relocations = []
+
+    def _record(self, first, last):
+        start = len(self.table)
+        self._lower(first, last)
+        relocations = [(place - start, at - first, word) for place, at, word in self.relocations]
+        self._wait()
+        return Template(first, last, self.table[start:], relocations, set(self.selected))
+
+    def _repeats(self, template, first, last):
+        """Whether the steps [first, last) lower to the template's words but for addresses."""
+        if last - first != template.last - template.first:
+            return False
+        steps, tensors = self.program.steps, self.file.tensors
+        for k in range(last - first):
+            a, b = steps[template.first + k], steps[first + k]
+            if a.op != b.op or a.out != b.out or a.ins != b.ins:
+                return False
+            if a.args != b.args and {**a.args, "layer": 0} != {**b.args, "layer": 0}:
+                return False
+            for x, y in zip(a.weights, b.weights, strict=True):
+                if x is None or y is None:
+                    if x is not y:
+                        return False
+                elif tensors[x].type != tensors[y].type or tensors[x].shape != tensors[y].shape:
+                    return False
+        return True
+
+    def _instantiate(self, template, first):
+        words = template.words.copy()
+        steps = self.program.steps
+        for place, k, word in template.relocations:
+            words[place] = word(steps[first + k])
+        self.table += words
+        self.selected = set(template.selected)
 
     # ---- the table ----
 
-    def _step(self, kernel, operands, reads, writes):
-        """Append one native step. reads, writes: pairs (buffer, division)."""
+    def _step(self, kernel, operands, reads, writes, relocations=()):
+        """Append one native step. reads, writes: pairs (buffer, division); relocations: (operand, function of the step)."""
         if self._conflict(reads, writes):
             self.table[1 - STEP_WORDS] = 1
             self.written.clear()
@@ -63,6 +137,8 @@ class Lowering:
         entry = self.entries.get(kernel)
         if entry is None:
             entry = self.entries[kernel] = self.library.address(kernel)
+        for operand, word in relocations:
+            self.relocations.append((len(self.table) + 2 + operand, self.at, word))
         self.table += (entry, 0, *operands, *(0,) * (STEP_WORDS - 2 - len(operands)))
         for buffer, division in reads:
             self.read.setdefault(buffer, set()).add(division)
@@ -98,14 +174,25 @@ class Lowering:
     def _weights(self, name):
         return self.file.tensors[name]
 
-    def _floats(self, name):
-        """Address of a float32 vector tensor, or 0 for an absent one."""
-        if name is None:
+    def _norm_weights(self, step):
+        """Address of the float32 weights of a norm."""
+        return self._floats(step.weights[0])
+
+    def _matrix(self, step):
+        """Address of the first weight row of a linear step."""
+        tensor = self._weights(step.weights[0])
+        part = step.args.get("rows")
+        return tensor.address + (part[0] * row_bytes(tensor.type, tensor.shape[0]) if part else 0)
+
+    def _bias(self, step):
+        """Address of the float32 bias of a linear step, 0 where it has none."""
+        if step.weights[1] is None:
             return 0
+        return self._floats(step.weights[1]) + 4 * step.args.get("bias_row", 0)
+
+    def _floats(self, name):
         tensor = self._weights(name)
-        if tensor.type != 0:
-            return self.memory.decoded(tensor)
-        return tensor.address
+        return tensor.address if tensor.type == 0 else self.memory.decoded(tensor)
 
     # ---- operations ----
 
@@ -123,18 +210,11 @@ class Lowering:
         (source,), out, columns = step.ins, step.out, self._width(step.out)
         chosen, count = self._rows(source)
         m = self.memory
-        row = (
-            m.buffer(source),
-            self._floats(step.weights[0]),
-            m.buffer(out),
-            columns,
-            count,
-            4 * columns,
-            float_bits(step.args["eps"]),
-        )
+        eps = float_bits(step.args["eps"])
+        row = (m.buffer(source), self._norm_weights(step), m.buffer(out), columns, count, 4 * columns, eps)
         division = ("rows", chosen)
         self._mark(out, chosen)
-        self._step("rmsnorm", row, ((source, division),), ((out, division),))
+        self._step("rmsnorm", row, ((source, division),), ((out, division),), ((1, self._norm_weights),))
 
     def _quantize(self, buffer):
         """Make the quantized twin of a buffer current; returns (address, bytes per row, name for hazards)."""
@@ -158,13 +238,8 @@ class Lowering:
         tensor = self._weights(step.weights[0])
         columns, rows = tensor.shape[0], tensor.shape[1]
         bytes_per_row = row_bytes(tensor.type, columns)
-        weights, bias = tensor.address, self._floats(step.weights[1])
-        part = step.args.get("rows")
-        if part:
-            weights += part[0] * bytes_per_row
-            rows = part[1]
-            if bias:
-                bias += 4 * step.args["bias_row"]
+        if "rows" in step.args:
+            rows = step.args["rows"][1]
         name = by_id(tensor.type).name
         chosen, count = self._rows(source)
         m, decoder = self.memory, 0
@@ -181,11 +256,12 @@ class Lowering:
         scratch, scratch_bytes = m.linear_scratch()
         out_stride = 4 * self._width(out)
         row = (
-            weights, bias, x, m.buffer(out), groups, tail, rows, count, bytes_per_row, stride, out_stride,
+            self._matrix(step), self._bias(step), x, m.buffer(out), groups, tail, rows, count, bytes_per_row, stride, out_stride,
             scratch, scratch_bytes, decoder, columns,
         )  # fmt: skip
         self._mark(out, chosen)
-        self._step(kernel, row, ((read, ALL),), ((out, ("columns", rows)),))
+        relocations = ((0, self._matrix), (1, self._bias))
+        self._step(kernel, row, ((read, ALL),), ((out, ("columns", rows)),), relocations)
 
     def _heads(self, buffer, heads):
         chosen, count = self._rows(buffer)
@@ -194,9 +270,9 @@ class Lowering:
     def _head_rmsnorm(self, step):
         out, heads, m = step.out, step.args["heads"], self.memory
         division, _, count = self._heads(out, heads)
-        w, eps = self._floats(step.weights[0]), float_bits(step.args["eps"])
+        w, eps = self._norm_weights(step), float_bits(step.args["eps"])
         row = (m.buffer(out), w, heads, step.args["head_dim"], count, 4 * self._width(out), eps)
-        self._step("head_rmsnorm", row, ((out, division),), ((out, division),))
+        self._step("head_rmsnorm", row, ((out, division),), ((out, division),), ((1, self._norm_weights),))
 
     def _rope(self, step):
         out, heads, m = step.out, step.args["heads"], self.memory
@@ -220,15 +296,20 @@ class Lowering:
 
     def _attention(self, step):
         q, k, v = step.ins
-        a, m = step.args, self.memory
-        layer = a["layer"]
-        division, chosen, count = self._heads(q, a["heads"])
-        block = m.attention_block(layer, a, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen)
-        cache = f"cache{layer}"
-        own = ("heads", a["kv_heads"], False)
-        self._step("append", (block,), ((k, own), (v, own)), ((cache, own),))
+        cache = f"cache{step.args['layer']}"
+        division, chosen, _ = self._heads(q, step.args["heads"])
+        own = ("heads", step.args["kv_heads"], False)
+        row, relocations = (self._attention_block(step),), ((0, self._attention_block),)
+        self._step("append", row, ((k, own), (v, own)), ((cache, own),), relocations)
         self._mark(step.out, chosen)
-        self._step("attention", (block,), ((q, division), (cache, ALL)), ((step.out, division),))
+        self._step("attention", row, ((q, division), (cache, ALL)), ((step.out, division),), relocations)
+
+    def _attention_block(self, step):
+        """Address of the parameters of an attention step, made on first use."""
+        q, k, v = step.ins
+        chosen, count = self._rows(q)
+        m = self.memory
+        return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen)
 
     def _columns(self, kernel, buffer, other, parameter):
         """A step over columns: buffer = f(buffer, other)."""

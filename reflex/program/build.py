@@ -20,7 +20,9 @@ def build(spec, context=0):
     program.emit("embed", x, (), (spec.embedding,), {"scale": spec.embed_scale})
     last = spec.layers[-1]
     for layer in spec.layers:
+        program.layers.append(len(program.steps))
         emit_attention(program, spec, layer, select=layer is last)
         emit_feed_forward(program, spec, layer)
+    program.layers.append(len(program.steps))
     emit_head(program, spec)
     return program

@@ -40,7 +40,7 @@ class Rope:
 class Program:
     """What to compute for a batch of tokens, once the weights are known by name."""
 
-    __slots__ = ("architecture", "caches", "context_length", "ropes", "steps", "vocabulary", "width", "widths")
+    __slots__ = ("architecture", "caches", "context_length", "layers", "ropes", "steps", "vocabulary", "width", "widths")
 
     def __init__(self, architecture, vocabulary, context_length, width):
         self.architecture = architecture
@@ -48,6 +48,7 @@ class Program:
         self.context_length = context_length  # tokens the model was made for
         self.width = width
         self.steps = []
+        self.layers = []  # where each layer's steps begin, then where the head's begin
         self.widths = {}  # buffer name -> columns
         self.caches = []  # per layer: (kv_heads, key_dim, value_dim)
         self.ropes = []
