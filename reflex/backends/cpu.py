@@ -60,6 +60,10 @@ class Memory:
         address = self.places.get(name)
         return self._reserve(name, size) if address is None else address
 
+    def table(self, steps):
+        """Room for a step table, as a view of int64."""
+        return native.view(self._reserve("step table", 8 * STEP_WORDS * steps), STEP_WORDS * steps, "q")
+
     def buffer(self, name):
         return self._named(name, 4 * self.rows * self.program.widths[name])
 
@@ -188,9 +192,7 @@ class Plan:
         self.vocabulary = program.vocabulary
         self.library = native.library()
         self.memory = Memory(self.library, program, context, threads)
-        words = Lowering(self.library, file, program, self.memory).lower()
-        self.steps = len(words) // STEP_WORDS
-        self.table = (native.Int64 * len(words))(*words)
+        self.steps = Lowering(self.library, file, program, self.memory).lower()
         self.team = Team(self.library, threads)
         self.wanted = 0
 
@@ -219,7 +221,7 @@ class Plan:
         counts = native.view(memory.token_count, 6, "q")
         counts[0], counts[1], counts[5] = count, len(outputs), first_slot
         self.wanted = len(outputs)
-        self.team.execute(native.address_of(self.table), self.steps)
+        self.team.execute(memory.places["step table"], self.steps)
 
     @staticmethod
     def _fill(address, values, code):

@@ -27,13 +27,14 @@ def float_bits(value):
 class Template:
     """The lowered steps of one layer, to be repeated for every layer that differs in addresses only."""
 
-    __slots__ = ("first", "last", "relocations", "selected", "words")
+    __slots__ = ("first", "last", "relocations", "selected", "start", "stop")
 
-    def __init__(self, first, last, words, relocations, selected):
+    def __init__(self, first, last, start, stop, relocations, selected):
         self.first = first  # program steps [first, last)
         self.last = last
-        self.words = words
-        self.relocations = relocations  # (place in words, step within the layer, function of a step -> word)
+        self.start = start  # words [start, stop) of the table
+        self.stop = stop
+        self.relocations = relocations  # (place from start, step within the layer, function of a step -> word)
         self.selected = selected  # buffers of wanted rows at the end
 
 
@@ -45,7 +46,8 @@ class Lowering:
         self.file = file
         self.program = program
         self.memory = memory
-        self.table = []
+        self.table = memory.table(3 * len(program.steps) + len(program.ropes))  # an operation takes at most three steps
+        self.end = 0  # words used
         self.written = {}  # buffer -> how it was divided when written since the last barrier
         self.read = {}  # buffer -> set of divisions it was read in since the last barrier
         self.quantized = set()  # buffers whose quantized twin is current
@@ -54,6 +56,7 @@ class Lowering:
         self.relocations = []  # of the steps lowered since the last `_wait`
 
     def lower(self):
+        """Fill the table; returns the number of native steps."""
         for i, rope in enumerate(self.program.ropes):
             pairs = len(rope.frequencies)
             m = self.memory
@@ -72,7 +75,7 @@ class Lowering:
                 self._instantiate(template, first)
         self._wait()
         self._lower(layers[-1], len(self.program.steps))
-        return self.table
+        return self.end // STEP_WORDS
 
     def _lower(self, first, last):
         steps = self.program.steps
@@ -85,19 +88,19 @@ class Lowering:
 
     def _wait(self):
         """All threads wait after the last step, so that nothing before it matters to what follows."""
-        if self.table:
-            self.table[1 - STEP_WORDS] = 1
+        if self.end:
+            self.table[self.end + 1 - STEP_WORDS] = 1
         self.written.clear()
         self.read.clear()
         self.quantized.clear()
         self.relocations = []
 
     def _record(self, first, last):
-        start = len(self.table)
+        start = self.end
         self._lower(first, last)
         relocations = [(place - start, at - first, word) for place, at, word in self.relocations]
         self._wait()
-        return Template(first, last, self.table[start:], relocations, set(self.selected))
+        return Template(first, last, start, self.end, relocations, set(self.selected))
 
     def _repeats(self, template, first, last):
         """Whether the steps [first, last) lower to the template's words but for addresses."""
@@ -119,11 +122,11 @@ class Lowering:
         return True
 
     def _instantiate(self, template, first):
-        words = template.words.copy()
-        steps = self.program.steps
+        table, steps, start = self.table, self.program.steps, self.end
+        self.end += template.stop - template.start
+        table[start : self.end] = table[template.start : template.stop]
         for place, k, word in template.relocations:
-            words[place] = word(steps[first + k])
-        self.table += words
+            table[start + place] = word(steps[first + k])
         self.selected = set(template.selected)
 
     # ---- the table ----
@@ -131,15 +134,18 @@ class Lowering:
     def _step(self, kernel, operands, reads, writes, relocations=()):
         """Append one native step. reads, writes: pairs (buffer, division); relocations: (operand, function of the step)."""
         if self._conflict(reads, writes):
-            self.table[1 - STEP_WORDS] = 1
+            self.table[self.end + 1 - STEP_WORDS] = 1
             self.written.clear()
             self.read.clear()
         entry = self.entries.get(kernel)
         if entry is None:
             entry = self.entries[kernel] = self.library.address(kernel)
         for operand, word in relocations:
-            self.relocations.append((len(self.table) + 2 + operand, self.at, word))
-        self.table += (entry, 0, *operands, *(0,) * (STEP_WORDS - 2 - len(operands)))
+            self.relocations.append((self.end + 2 + operand, self.at, word))
+        self.table[self.end] = entry
+        for i, operand in enumerate(operands, self.end + 2):
+            self.table[i] = operand
+        self.end += STEP_WORDS
         for buffer, division in reads:
             self.read.setdefault(buffer, set()).add(division)
         for buffer, division in writes:
