@@ -152,15 +152,15 @@ class Team:
         words = native.view(self.block.address, 64, "q")
         words[32] = native.libc_address("syscall")
         words[33] = FUTEX_NUMBERS[native.machine()]
-        for i in range(1, self.threads):
+        for _ in range(1, self.threads):
             done = _thread.allocate_lock()
             done.acquire()
-            _thread.start_new_thread(self._serve, (self.block.address, i, done))
+            _thread.start_new_thread(self._serve, (self.block.address, done))
             self.running.append(done)
 
-    def _serve(self, block, index, done):
+    def _serve(self, block, done):
         try:
-            self.library.worker(block, index, self.threads, 0)
+            self.library.worker(block, self.threads)
         finally:
             done.release()
 

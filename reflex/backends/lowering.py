@@ -75,6 +75,7 @@ class Lowering:
                 self._instantiate(template, first)
         self._wait()
         self._lower(layers[-1], len(self.program.steps))
+        self._wait()
         return self.end // STEP_WORDS
 
     def _lower(self, first, last):

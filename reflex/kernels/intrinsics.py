@@ -235,6 +235,18 @@ def atomic_store(typingctx, address, value):
 
 
 @intrinsic
+def compare_exchange(typingctx, address, expected, value):
+    """Store `value` in the int64 at address if it holds `expected`; 1 if it did, else 0."""
+
+    def codegen(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], i64.as_pointer())
+        pair = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.zext(builder.extract_value(pair, 1), i64)
+
+    return I64(I64, I64, I64), codegen
+
+
+@intrinsic
 def pause(typingctx):
     """A hint that this is a spin loop; nothing on machines without one."""
 
