@@ -14,7 +14,6 @@ ACCEPT, CLASS, RUN, BRANCH, JUMP, LOOK, AHEAD, END_AHEAD, END, GROUPS, LOOP, COM
 INSTRUCTION = 24  # bytes: opcode and five int32 operands
 CLASS_BYTES = 32
 UNLIMITED = -1
-ANY = ((0, ranges.LAST),)
 LETTERS_OF_ESCAPES = {"r": 13, "n": 10, "t": 9}
 
 

@@ -54,10 +54,6 @@ def difference(a, b):
     return intersection(a, complement(b))
 
 
-def size(s):
-    return sum(last - first + 1 for first, last in s)
-
-
 @cache
 def category(prefix):
     """All code points whose general category starts with `prefix` ("L", "Lu", ...)."""
@@ -106,7 +102,6 @@ def folded(s):
 # ---- how a native kernel looks at one code point ---------------------------------------------------------
 
 KINDS = [*categories.NAMES, "NEL"]  # NEL: U+0085, the only white space that is not a separator category
-NEL = KINDS.index("NEL")
 
 
 @cache

@@ -24,11 +24,6 @@ def letters():
     return [out[b] for b in range(256)]
 
 
-def spell(data):
-    table = letters()
-    return "".join(table[b] for b in data)
-
-
 MERGES = ["h e", "l l", "he ll", "hell o", "\u0120 w", "o r", "\u0120w or", "l d", "\u0120wor ld", "\u0120 \u0120", "\u010a \u010a"]
 SPECIALS = [
     ("<|endoftext|>", CONTROL),
@@ -447,3 +442,45 @@ def test_native_code_stays_in_its_buffers(load, monkeypatch):
             text = "".join(source.choice(pool) for _ in range(n % 30))
             assert t.decode(t.encode(text, add_special=False)).replace(b" ", b"") == text.encode().replace(b" ", b"")
             t.encode(bytes(source.choice((0xFF, 0xC3, 0xF0, 0x80, 0x20)) for _ in range(n)))
+
+
+def test_hostile_vocabularies_do_no_harm(load):
+    """Random strings, types, scores and merges: every text encodes to ids in range or the file is refused."""
+    source = random.Random(4)
+    alphabet = [
+        b"a",
+        b"b",
+        b" ",
+        b"<0x41>",
+        "\u2581".encode(),
+        "\u0120".encode(),
+        b"\xff",
+        b"\xe2\x96",
+        b"",
+        b"<|im_end|>",
+        b"x" * 300,
+    ]
+
+    def word():
+        return b"".join(source.choice(alphabet) for _ in range(source.randrange(4)))
+
+    scores = [0.0, -0.0, 1e38, -1e38, float("inf"), float("-inf"), float("nan"), -1.5]
+    for _ in range(80):
+        count = source.randint(1, 60)
+        keys = {
+            "model": ("string", source.choice(["gpt2", "llama", "gemma4"])),
+            "pre": ("string", source.choice(["default", "llama-bpe", "deepseek-v3", "sarvam-moe", "kimi-k2"])),
+            "tokens": ("array", ("string", [word() for _ in range(count)])),
+            "token_type": ("array", ("i32", [source.choice([-1, 0, 1, 2, 3, 4, 5, 6, 7, 2**31 - 1]) for _ in range(count)])),
+            "scores": ("array", ("f32", [source.choice(scores) for _ in range(count)])),
+            "merges": ("array", ("string", [word() + b" " + word() for _ in range(source.randrange(30))])),
+            "bos_token_id": ("u32", 0),
+            "add_bos_token": ("bool", True),
+        }
+        t = load([(K + name, *value) for name, value in keys.items()])
+        for _ in range(10):
+            data = b"".join(word() for _ in range(source.randrange(20)))
+            ids = t.encode(data, parse_special=source.random() < 0.5)
+            assert ids[0] == 0 and all(0 <= i < t.size for i in ids)
+            t.decode(ids, special=source.random() < 0.5)
+        assert all(0 <= i < t.size for i in t.eog)
