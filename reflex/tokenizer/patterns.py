@@ -7,6 +7,7 @@ Called by kernels/host/tokenize.py, which ships the programs; never at run time.
 """
 
 import struct
+from functools import cache
 
 from . import ranges
 
@@ -334,8 +335,9 @@ def _counted_set(node):
     return None
 
 
-def class_record(s, toggles_at):
-    """(32-byte record, toggles): 128-bit ASCII map, 64-bit mask of kinds, count and place of the ranges that differ."""
+@cache
+def decompose(s):
+    """(128-bit ASCII map, 64-bit mask of kinds, ranges above ASCII where that mask is wrong)."""
     low = ranges.intersection(s, ((0, 127),))
     bits = sum(1 << c for first, last in low for c in range(first, last + 1))
     high = ranges.intersection(s, ((128, ranges.LAST),))
@@ -347,7 +349,12 @@ def class_record(s, toggles_at):
             mask |= 1 << kind
             covered.append(members)
     covered = ranges.union(*covered)
-    toggles = ranges.union(ranges.difference(high, covered), ranges.difference(covered, high))
+    return bits, mask, ranges.union(ranges.difference(high, covered), ranges.difference(covered, high))
+
+
+def class_record(s, toggles_at):
+    """(32-byte record, toggles): ASCII map, mask of kinds, count and place of the ranges that differ."""
+    bits, mask, toggles = decompose(s)
     record = bits.to_bytes(16, "little") + struct.pack("<QII", mask, len(toggles), toggles_at)
     return record, b"".join(struct.pack("<II", *pair) for pair in toggles)
 
