@@ -152,10 +152,16 @@ def _through_typer(argv, first):
 
 def main(first=None):
     """The process: never returns. Interpreter teardown would cost 3 ms, so everything is written before and skipped."""
-    parsed = parse(sys.argv[1:])
-    if parsed is None:
-        code = _through_typer(sys.argv[1:], first)
-    else:
-        module, values = parsed
-        code = execute(module, values, first)
+    try:
+        parsed = parse(sys.argv[1:])
+        if parsed is None:
+            code = _through_typer(sys.argv[1:], first)
+        else:
+            module, values = parsed
+            code = execute(module, values, first)
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:  # a command's file that cannot be imported
+        Output("").error(InternalError(f"{type(error).__name__}: {error}", remedy="install Reflex again"))
+        code = InternalError.exit_code
     _exit(code)

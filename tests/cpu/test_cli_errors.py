@@ -241,6 +241,14 @@ def test_interrupt_keeps_the_text_and_exits_130(model):
     assert errors == b""
 
 
+def test_a_broken_installation_is_one_line(tree):
+    path = tree / "reflex" / "cli" / "smoke.py"
+    path.write_text(path.read_text().replace("from .. import native\n", "from .. import nativ\n"))
+    expect(process.reflex("smoke", root=tree), 8, "internal", "nativ")
+    path.write_text("this is no Python\n")
+    expect(process.reflex("smoke", root=tree), 8, "internal", "smoke.py")
+
+
 def test_unexpected_errors_are_one_line_unless_traced(tree):
     path = tree / "reflex" / "cli" / "smoke.py"
     path.write_text(path.read_text().replace("    library = native.library()\n", "    library = native.no_such_thing()\n"))
