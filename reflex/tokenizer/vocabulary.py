@@ -4,6 +4,8 @@ Owns the blocks of native memory. Refuses arrays of the wrong type or size and i
 Called by the Tokenizer only.
 """
 
+from _thread import RLock
+
 from .. import native
 from ..errors import InvalidInputError, TokenizerError
 from . import pretypes, special
@@ -15,6 +17,7 @@ SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES = 1, 2, 4, 8, 16  #
 STRIP_AFTER = 16
 MADV_POPULATE_WRITE = 23
 SHELF = 1 << 14  # bytes for the filter of special tokens (10 KiB) and the small tables
+LONGEST_TEXT = 1 << 28  # bytes; positions are 32-bit
 KEEP_SCRATCH = 1 << 24  # bytes of scratch worth keeping for the next text
 BYTE_NAMES = tuple(b"<0x%02X>" % value for value in range(256))
 
@@ -55,6 +58,7 @@ class Vocabulary:
         self._kinds = None if self._types is None else native.view(self._types.address, 4 * self.size).cast("i")
         self._library = native.library()
         self._mappings = []
+        self._lock = RLock()  # around building; encoding itself needs none
         self._block = self._offsets = self._context = self._scratch = self._shelf = None
         self._known = self._letters = None
 
@@ -68,8 +72,9 @@ class Vocabulary:
     def spelling(self, token):
         """The token's string as stored."""
         if self._offsets is None:
-            block = self._new_block(self._tokens, "tokens", table=False)
-            self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
+            with self._lock:
+                block = self._new_block(self._tokens, "tokens", table=False)
+                self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
         at = self._tokens.address + self._offsets[self._checked(token)]
         return native.bytes_at(at + 8, native.view(at, 1, "q")[0])
 
@@ -124,8 +129,9 @@ class Vocabulary:
         return found
 
     def _resolved(self):
-        if self._known is None:
-            self._known = special.resolve(self._find_special(), self._keyed())
+        with self._lock:
+            if self._known is None:
+                self._known = special.resolve(self._find_special(), self._keyed())
         return self._known
 
     def roles(self):
@@ -164,9 +170,10 @@ class Vocabulary:
 
     def _table(self):
         """The look-up table of the tokens."""
-        if self._block is None:
-            self._block = self._new_block(self._tokens, "tokens", keep_last=True)
-            self._offsets = native.view(native.view(self._block, 3, "q")[2], self.size, "I")
+        with self._lock:
+            if self._block is None:
+                self._block = self._new_block(self._tokens, "tokens", keep_last=True)
+                self._offsets = native.view(native.view(self._block, 3, "q")[2], self.size, "I")
         return self._block
 
     def _find_special(self):
@@ -255,24 +262,28 @@ class Vocabulary:
         self._context = context
 
     def encode(self, data, parse_special):
-        """Ids of a non-empty byte string."""
-        if self._context is None:
-            self._prepare()
+        """Ids of a non-empty byte string. Several threads may encode at once; each takes its own scratch."""
         size = len(data)
+        if size > LONGEST_TEXT:
+            raise InvalidInputError("text is too long", f"at most {LONGEST_TEXT} bytes", size)
+        if self._context is None:
+            with self._lock:
+                if self._context is None:
+                    self._prepare()
         need = self._library.encode_scratch(self._context, size) + GUARD + size
-        scratch = self._scratch
+        scratch, self._scratch = self._scratch, None
         if scratch is None or scratch.size < need:
+            if scratch is not None:
+                scratch.free()
             scratch = native.alloc(need, "tokenizer scratch")
         text = scratch.address + scratch.size - size
         native.view(text, size)[:] = data
         count = self._library.encode_text(self._context, text, size, int(parse_special), scratch.address)
-        ids = native.view(scratch.address, 4 * count).cast("i").tolist() if count > 0 else []
-        if scratch is not self._scratch:
-            kept, self._scratch = (self._scratch, scratch) if scratch.size <= KEEP_SCRATCH else (scratch, self._scratch)
-            if kept is not None:
-                kept.free()
-        if count < 0:
-            raise InvalidInputError("text is too long", "at most 256 MiB", f"{size} bytes")
+        ids = native.view(scratch.address, 4 * count).cast("i").tolist() if count else []
+        if scratch.size <= KEEP_SCRATCH and self._scratch is None:
+            self._scratch = scratch
+        else:
+            scratch.free()
         return ids
 
     def close(self):

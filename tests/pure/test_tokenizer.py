@@ -1,6 +1,7 @@
 """The tokenizer on vocabularies made here, small enough to know the right ids by hand."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -379,6 +380,15 @@ def test_stream_hides_control_tokens_and_repairs_bad_bytes(load):
     stream = t.stream()
     assert stream.feed(t.size - 5) == "" and stream.feed(0xFF) == "\ufffd"
     assert t.stream().finish() == ""
+
+
+def test_threads_share_a_tokenizer(load):
+    t = load(bpe_keys())
+    texts = ["hello world " * n for n in range(1, 60)]
+    expected = [load(bpe_keys()).encode(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            assert list(pool.map(t.encode, texts)) == expected
 
 
 # ---- refusals --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from ...tokenizer.patterns import compile_rules
 from ...tokenizer.pretypes import RULES
 from ...tokenizer.ranges import kind_table
 from ..export import export, helper, inline
-from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, unsigned_greater
+from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32
 from ..matcher import kind_of, matcher_work, split_pieces
 from ..merging import SYMBOL, merge_symbols, set_symbol
 from ..strings import LONGEST, find_text
@@ -384,10 +384,8 @@ def encode_fragment(context, text, start, end, scratch, n, after_special, made):
 
 @export
 def encode_text(context, text, n, parse_special, scratch):
-    """Ids of n bytes of text (GUARD readable bytes before it). parse_special: control tokens in the text count as
-    such. Returns the number of int32 ids at `scratch`, or -1 where n is too large."""
-    if unsigned_greater(n, 1 << 28):
-        return -1
+    """Ids of n bytes of text, at most 1 << 28 (GUARD readable bytes before it). parse_special: control tokens in the
+    text count as such. Returns the number of int32 ids at `scratch`."""
     count = 0
     candidates = scratch + area(n, 1)
     filter = load_i64(context + FILTER)
