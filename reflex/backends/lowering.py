@@ -12,7 +12,7 @@ from ..errors import InternalError, UnsupportedError
 from ..quant.types import by_id, row_bytes
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
-QUANTIZED_GROUP = 352  # bytes per 256 quantized activations (kernels/dot.py)
+QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
 ALL = "all"  # a thread may read everything
 ONE = 0x3F800000  # 1.0 as float32 bits
 

@@ -1,22 +1,21 @@
 """Dot products of one weight row with a tile of tokens, generated from a block format's LANES record.
 
 Activations are rows of 256-element groups, quantized to signed bytes (`QUANTIZED_GROUP` bytes each):
-    int8 code[256], float32 scale[8], float32 first_sum[8], float32 second_sum[8]
-where scale belongs to 32 codes, and the sums are scale x (sum of the first, of the second 16 codes). The last group
-of a row may be partly filled. Every tile size adds the same terms in the same order, so a token's result does not
-depend on the tile it is in.
+    int8 code[256], float32 scale[16], float32 sum[16]
+where a scale belongs to 16 codes and a sum is scale x (sum of those codes). The last group of a row may be partly
+filled. Every tile size adds the same terms in the same order, so a token's result does not depend on the tile it is in.
 """
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .intrinsics import I64, f32, i32, i64
+from .intrinsics import I64, f32, i64
 from .target import current
-from .vector import LANES, V8F, Vectors, vector
+from .vector import LANES, V8F, V16F, Vectors, vector
 
-QUANTIZED_GROUP = 352
-SCALES, FIRST_SUMS, SECOND_SUMS = 256, 288, 320
+QUANTIZED_GROUP = 384
+SCALES, SUMS = 256, 320
 
 
 def tile_sizes():
@@ -40,29 +39,19 @@ def _group(v, record, p, x, accumulators):
     group = record.group(v, p)
     minimums = group.minimums
     if record.signed and v.biased:
-        minimums = [b.fmul(s, v.const(V8F, -128.0)) for s in group.scales]
+        minimums = b.fmul(group.scales, v.const(V16F, -128.0))
     scaled, totals = [], []
     for at in x:
-        d = v.load(v.at(at, SCALES), V8F)
-        scaled.append([b.fmul(s, d) for s in group.scales])
-        totals.append(v.widen(_minimum_terms(v, minimums, at), lanes) if minimums else None)
+        scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), V16F)))
+        totals.append(v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), V16F)), lanes) if minimums else None)
     for i in range(0, 8, v.subs):
-        own = range(i, i + v.subs)
-        codes = _joined(v, [group.codes(k) for k in own])
+        codes = _joined(v, [group.codes(k) for k in range(i, i + v.subs)])
         for t, at in enumerate(x):
             value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type))
-            scale = v.lanes(scaled[t][0], own) if len(scaled[t]) == 1 else v.lane_pairs(*scaled[t], own)
+            scale = v.fours(scaled[t], 2 * i, 2 * v.subs)
             totals[t] = b.fmul(value, scale) if totals[t] is None else v.fma(value, scale, totals[t])
     for t in range(len(x)):
         b.store(b.fadd(b.load(accumulators[t]), totals[t]), accumulators[t])
-
-
-def _minimum_terms(v, minimums, at):
-    """minimum x sum of activations, for the eight sub-blocks of a group."""
-    first, second = v.load(v.at(at, FIRST_SUMS), V8F), v.load(v.at(at, SECOND_SUMS), V8F)
-    if len(minimums) == 1:
-        return v.b.fmul(minimums[0], v.b.fadd(first, second))
-    return v.fma(minimums[1], second, v.b.fmul(minimums[0], first))
 
 
 def _joined(v, parts):
@@ -79,31 +68,27 @@ def _codes_dot(v, record, codes, x):
     return v.signed_floats(ints)
 
 
-def _blocks(v, record, p, x, index, count, accumulators, extras):
+def _blocks(v, record, p, x, index, count, accumulators):
     """`count` trailing blocks of 32; `index` is the first one's int64 index within the last group."""
     b, lanes = v.b, LANES * v.subs
     blocks = [record.block(v, v.at(p, k * record.nbytes)) for k in range(count)]
     codes = _joined(v, [block[2] for block in blocks])
-    scale = v.gather([block[0] for block in blocks])
-    minimum = v.gather([block[1] for block in blocks]) if blocks[0][1] is not None else None
+    scale = v.gather([block[0] for block in blocks for _ in (0, 1)])
+    minimum = v.gather([block[1] for block in blocks for _ in (0, 1)]) if blocks[0][1] is not None else None
     if record.signed and v.biased:
         minimum = b.fmul(scale, v.const(scale.type, -128.0))
-    four = b.mul(index, ir.Constant(i64, 4))
+    eight = b.mul(index, ir.Constant(i64, 8))
     for t, at in enumerate(x):
-        lane = b.gep(at, [four])
+        lane = b.gep(at, [eight])
         value = _codes_dot(v, record, codes, v.load(b.gep(at, [b.mul(index, ir.Constant(i64, 32))]), codes.type))
-        d = v.lanes(b.fmul(scale, v.load(v.at(lane, SCALES), scale.type)), range(count))
-        term = v.widen(b.fmul(value, d), lanes)
-        b.store(b.fadd(b.load(accumulators[t]), term), accumulators[t])
+        d = v.fours(b.fmul(scale, v.load(v.at(lane, SCALES), scale.type)), 0, 2 * count)
+        total = v.fit(b.fmul(value, d), lanes)
         if minimum is not None:
-            sums = b.fadd(v.load(v.at(lane, FIRST_SUMS), scale.type), v.load(v.at(lane, SECOND_SUMS), scale.type))
-            terms = b.fmul(minimum, sums)
-            for k in range(count):
-                term = b.extract_element(terms, ir.Constant(i32, k))
-                b.store(b.fadd(b.load(extras[t]), term), extras[t])
+            total = b.fadd(total, v.fit(b.fmul(minimum, v.load(v.at(lane, SUMS), scale.type)), lanes))
+        b.store(b.fadd(b.load(accumulators[t]), total), accumulators[t])
 
 
-def _trailing(v, record, weights, x, tail, accumulators, extras):
+def _trailing(v, record, weights, x, tail, accumulators):
     """All trailing blocks: as many as a byte vector holds at a time, then single ones."""
     b, done = v.b, ir.Constant(i64, 0)
     for size in sorted({v.subs, 1}, reverse=True):
@@ -111,14 +96,13 @@ def _trailing(v, record, weights, x, tail, accumulators, extras):
         with v.loop(steps) as k:
             index = b.add(done, b.mul(k, ir.Constant(i64, size)))
             p = b.gep(weights, [b.mul(index, ir.Constant(i64, record.nbytes))])
-            _blocks(v, record, p, x, index, size, accumulators, extras)
+            _blocks(v, record, p, x, index, size, accumulators)
         done = b.add(done, b.mul(steps, ir.Constant(i64, size)))
 
 
-def _finish(v, accumulators, extras, out):
+def _finish(v, accumulators, out):
     for t, accumulator in enumerate(accumulators):
-        total = v.b.fadd(v.sum(v.b.load(accumulator)), v.b.load(extras[t]))
-        v.store(total, v.at(out, 4 * t))
+        v.store(v.sum(v.b.load(accumulator)), v.at(out, 4 * t))
 
 
 def quantized_dot(record, tokens, name):
@@ -130,7 +114,6 @@ def quantized_dot(record, tokens, name):
     def codegen(context, builder, signature, arguments):
         v = Vectors(builder)
         weights, x, accumulators = _operands(v, arguments, tokens, LANES * v.subs)
-        extras = [v.cell(v.const(f32, 0.0)) for _ in range(tokens)]
         groups, tail, out = arguments[3], arguments[4], v.pointer(arguments[5])
         with v.loop(groups) as g:
             p = builder.gep(weights, [builder.mul(g, ir.Constant(i64, record.group_bytes))])
@@ -140,8 +123,8 @@ def quantized_dot(record, tokens, name):
             w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, record.group_bytes))])
             at = builder.mul(groups, ir.Constant(i64, QUANTIZED_GROUP))
             rest = [builder.gep(q, [at]) for q in x]
-            _trailing(v, record, w, rest, tail, accumulators, extras)
-        _finish(v, accumulators, extras, out)
+            _trailing(v, record, w, rest, tail, accumulators)
+        _finish(v, accumulators, out)
         return context.get_dummy_value()
 
     def typing(typingctx, weights, x, stride, groups, tail, out):
@@ -179,7 +162,10 @@ def plain_dot(record, tokens, name):
             four = builder.mul(i, ir.Constant(i64, 4))
             for t in range(tokens):
                 builder.store(v.fma(value, v.load(builder.gep(rest[t], [four]), f32), builder.load(extras[t])), extras[t])
-        _finish(v, accumulators, extras, out)
+        for accumulator, extra in zip(accumulators, extras, strict=True):
+            total = v.fit(v.gather([builder.load(extra)]), LANES)
+            builder.store(builder.fadd(builder.load(accumulator), total), accumulator)
+        _finish(v, accumulators, out)
         return context.get_dummy_value()
 
     def typing(typingctx, weights, x, stride, groups, tail, out):

@@ -21,6 +21,7 @@ def vector(kind, lanes=LANES):
 
 
 V8F, V8I = vector(f32), vector(i32)
+V16F = vector(f32, 16)
 V32B, V16B = vector(i8, 32), vector(i8, 16)
 
 
@@ -91,20 +92,22 @@ class Vectors:
         one = self.b.insert_element(ir.Constant(kind, UNDEF), scalar, ir.Constant(i32, 0))
         return self.shuffle(one, ir.Constant(kind, UNDEF), [0] * lanes)
 
-    def lanes(self, value, indices):
-        """For each index eight lanes equal to that lane of `value`."""
-        return self.pick(value, [i for i in indices for _ in range(LANES)])
+    def twice(self, value):
+        """Every lane followed by a copy of itself."""
+        return self.pick(value, [i for i in range(value.type.count) for _ in (0, 1)])
 
-    def lane_pairs(self, low, high, indices):
-        """For each index four lanes equal to that lane of `low`, then four equal to that of `high`."""
-        return self.shuffle(low, high, [j for i in indices for j in [i] * 4 + [LANES + i] * 4])
+    def fours(self, value, first, count):
+        """`count` lanes of `value` from lane `first` on, each four times."""
+        return self.pick(value, [first + i for i in range(count) for _ in range(4)])
 
-    def widen(self, value, lanes):
-        """`value` with zeros behind it, up to `lanes` lanes."""
+    def fit(self, value, lanes):
+        """A vector with the same sum in `lanes` lanes: zeros behind a narrower one, the halves of a wider one added."""
         count = value.type.count
-        if count == lanes:
-            return value
-        return self.shuffle(value, self.const(value.type, 0.0), [*range(count), *([count] * (lanes - count))])
+        if count > lanes:
+            return self.fit(self.b.fadd(self.slice(value, 0, count // 2), self.slice(value, count // 2, count // 2)), lanes)
+        if count < lanes:
+            return self.shuffle(value, self.const(value.type, 0.0), [*range(count), *([count] * (lanes - count))])
+        return value
 
     def join(self, low, high):
         """Two vectors end to end."""

@@ -1,6 +1,7 @@
 """How a block format feeds vector code: 256 weights at a time as eight rows of 32 byte codes with float scales.
 
-A weight is scale x code + minimum, with one scale and minimum per 32 (or per 16) codes. `v` is the vector builder of
+A weight is scale x code + minimum, with one scale and minimum per 16 codes (formats with one per 32 repeat it). `v` is the
+vector builder of
 the build side (reflex/kernels/vector.py); nothing here imports it, so a format file stays plain data and arithmetic.
 A format file binds the name LANES to one of the three records below; kernels find it by enumerating the folder.
 """
@@ -10,8 +11,8 @@ SUB = 32  # weights per sub-block
 
 
 class Group:
-    """One group's operands: `scales` is one or two V8F (two: first and second 16 codes of each sub-block),
-    `minimums` likewise or None, `codes(i)` the 32 bytes of sub-block i."""
+    """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i)` gives the
+    32 bytes of sub-block i."""
 
     def __init__(self, scales, minimums, codes):
         self.scales = scales
@@ -36,13 +37,13 @@ class Small:
         self.signed = signed
 
     def group(self, v, p):
-        scale = v.halves(v.at(p, self.scale_at), self.nbytes)
+        scale = v.twice(v.halves(v.at(p, self.scale_at), self.nbytes))
         minimum = None
         if self.minimum_at is not None:
-            minimum = [v.halves(v.at(p, self.minimum_at), self.nbytes)]
+            minimum = v.twice(v.halves(v.at(p, self.minimum_at), self.nbytes))
         elif self.bias:
-            minimum = [v.b.fmul(scale, v.const(scale.type, -float(self.bias)))]
-        return Group([scale], minimum, lambda i: self.read(v, v.at(p, i * self.nbytes)))
+            minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias)))
+        return Group(scale, minimum, lambda i: self.read(v, v.at(p, i * self.nbytes)))
 
     def block(self, v, p):
         """(scale, minimum or None, codes) of a single block, scalars."""

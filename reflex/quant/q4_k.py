@@ -40,7 +40,7 @@ def _group(v, p):
         quants = v.load(v.at(p, 16 + 32 * (i // 2)), v.bytes32)
         return v.high_nibbles(quants) if i % 2 else v.low_nibbles(quants)
 
-    return Group([v.b.fmul(scales, step)], [v.b.fmul(minimums, dmin)], codes)
+    return Group(v.twice(v.b.fmul(scales, step)), v.twice(v.b.fmul(minimums, dmin)), codes)
 
 
 LANES = Large(144, _group)

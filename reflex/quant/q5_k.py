@@ -45,7 +45,7 @@ def _group(v, p):
         four = v.high_nibbles(quants) if i % 2 else v.low_nibbles(quants)
         return v.b.or_(four, v.shifted_bits(fifth, i, 1, 4))
 
-    return Group([v.b.fmul(scales, step)], [v.b.fmul(minimums, dmin)], codes)
+    return Group(v.twice(v.b.fmul(scales, step)), v.twice(v.b.fmul(minimums, dmin)), codes)
 
 
 LANES = Large(176, _group)

@@ -32,7 +32,6 @@ def unpack(memory):
 def _group(v, p):
     step = v.splat(v.half(v.at(p, 208)), 16)
     scales = v.b.fmul(v.signed_floats(v.load(v.at(p, 192), v.bytes16)), step)
-    first, second = v.pick(scales, range(0, 16, 2)), v.pick(scales, range(1, 16, 2))
     high = [v.load(v.at(p, 128 + 32 * half), v.bytes32) for half in (0, 1)]
 
     def codes(i):
@@ -41,8 +40,7 @@ def _group(v, p):
         four = v.high_nibbles(quants) if part >= 2 else v.low_nibbles(quants)
         return v.b.or_(four, v.shifted_bits(high[half], 2 * part, 2, 4))
 
-    bias = v.const(first.type, -32.0)
-    return Group([first, second], [v.b.fmul(first, bias), v.b.fmul(second, bias)], codes)
+    return Group(scales, v.b.fmul(scales, v.const(scales.type, -32.0)), codes)
 
 
 LANES = Large(210, _group)

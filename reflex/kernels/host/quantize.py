@@ -1,4 +1,4 @@
-"""Float32 activations to signed bytes with one scale per 32 values (layout: reflex/kernels/dot.py).
+"""Float32 activations to signed bytes with one scale per 16 values (layout: reflex/kernels/dot.py).
 
 Each value is rounded to the nearest multiple of scale = max|x| / 127, ties to even.
 """
@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..dot import FIRST_SUMS, QUANTIZED_GROUP, SCALES, SECOND_SUMS
+from ..dot import QUANTIZED_GROUP, SCALES, SUMS
 from ..export import export, helper
 from ..intrinsics import I64, f32, i8, i64, load_i64
 from ..linear import share
@@ -22,21 +22,21 @@ def quantize_block(typingctx, source, group, index):
         v, b = Vectors(builder), builder
         source, group = v.pointer(arguments[0]), v.pointer(arguments[1])
         index = arguments[2]
-        x = [v.load(v.at(source, 32 * i), V8F) for i in range(4)]
-        sizes = [v.unary("fabs", value) for value in x]
-        largest = v.fold(v.maximum(v.maximum(sizes[0], sizes[1]), v.maximum(sizes[2], sizes[3])), v.maximum)
-        scale = b.fmul(largest, ir.Constant(f32, 1.0 / 127.0))
-        positive = b.fcmp_ordered(">", scale, ir.Constant(f32, 0.0))
-        inverse = b.select(positive, b.fdiv(ir.Constant(f32, 1.0), scale), ir.Constant(f32, 0.0))
-        spread = v.splat(inverse)
-        q = [b.fptosi(v.unary("rint", b.fmul(value, spread)), V8I) for value in x]
-        codes = b.trunc(v.join(v.join(q[0], q[1]), v.join(q[2], q[3])), vector(i8, 32))
-        v.store(codes, b.gep(group, [b.mul(index, ir.Constant(i64, 32))]))
-        at = b.gep(group, [b.mul(index, ir.Constant(i64, 4))])
-        v.store(scale, v.at(at, SCALES))
-        for offset, pair in ((FIRST_SUMS, q[:2]), (SECOND_SUMS, q[2:])):
-            total = b.sitofp(v.sum_int(b.add(*pair)), f32)
-            v.store(b.fmul(total, scale), v.at(at, offset))
+        codes, scales, sums = [], [], []
+        for half in (0, 1):
+            x = [v.load(v.at(source, 64 * half + 32 * i), V8F) for i in (0, 1)]
+            largest = v.fold(v.maximum(v.unary("fabs", x[0]), v.unary("fabs", x[1])), v.maximum)
+            scale = b.fmul(largest, ir.Constant(f32, 1.0 / 127.0))
+            positive = b.fcmp_ordered(">", scale, ir.Constant(f32, 0.0))
+            inverse = v.splat(b.select(positive, b.fdiv(ir.Constant(f32, 1.0), scale), ir.Constant(f32, 0.0)))
+            q = [b.fptosi(v.unary("rint", b.fmul(value, inverse)), V8I) for value in x]
+            codes.append(v.join(*q))
+            scales.append(scale)
+            sums.append(b.fmul(b.sitofp(v.sum_int(b.add(*q)), f32), scale))
+        v.store(b.trunc(v.join(*codes), vector(i8, 32)), b.gep(group, [b.mul(index, ir.Constant(i64, 32))]))
+        at = b.gep(group, [b.mul(index, ir.Constant(i64, 8))])
+        v.store(v.gather(scales), v.at(at, SCALES))
+        v.store(v.gather(sums), v.at(at, SUMS))
         return context.get_dummy_value()
 
     return types.void(I64, I64, I64), codegen
