@@ -2,7 +2,8 @@
 
 Everything heavy is native and built when first needed: string offsets to decode, look-up tables to encode. Refused:
 other tokenizer models and unknown pre-tokenizers (UnsupportedError), vocabularies that contradict themselves
-(TokenizerError). Called by session, score, generate and inspect through `load`.
+(TokenizerError). Text is never normalized (some tokenizer.json files ask for NFC; llama.cpp does not do it either).
+Called by session, score, generate and inspect through `load`.
 """
 
 from ..errors import TokenizerError, UnsupportedError, closest

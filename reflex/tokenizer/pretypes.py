@@ -112,6 +112,7 @@ RULES = {
         r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
     "lines": (_LINES,),
+    "lines_spaces": (_LINES, "\u2581[^\u2581\\n]*"),
     "not_spaces": (r"\S+",),
 }
 
@@ -128,6 +129,8 @@ class Pretype:
         "force_bos",
         "ignore_merges",
         "rules",
+        "space_words",
+        "strip_before",
         "whole_lines",
     )
 
@@ -142,6 +145,8 @@ class Pretype:
         escape_spaces=False,
         whole_lines=False,
         force_bos=False,
+        space_words=False,
+        strip_before=None,
     ):
         self.rules = rules
         self.ignore_merges = ignore_merges  # a word that is a token stays whole
@@ -151,6 +156,8 @@ class Pretype:
         self.byte_letters = byte_letters  # tokens spell bytes as letters (GPT-2); else they are plain UTF-8
         self.escape_spaces = escape_spaces  # a space is spelled U+2581
         self.whole_lines = whole_lines  # a run of line breaks that is a token stays whole
+        self.space_words = space_words  # every line's first word starts with a space, given or not
+        self.strip_before = strip_before  # the special token that swallows the white space before it
         self.force_bos = force_bos  # BOS even where the file says no
 
 
@@ -175,8 +182,9 @@ _TABLE = (  # names, key of RULES, facts
     ("falcon", "punctuation_triples", _CLEAN),
     ("starcoder refact codeshell exaone minerva-7b mellum2", "digits_words", _CLEAN),
     ("command-r smollm", "digits_words", {}),
-    ("gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert", "words", _CLEAN),
-    ("jina-v1-en jina-v2-code roberta-bpe mpt olmo jais exaone4", "words", _CLEAN),
+    ("gpt-2 phi-2 jina-es jina-de gigachat a.x-4.0 mellum modern-bert", "words", _CLEAN),
+    ("jina-v2-es jina-v2-de jina-v2-code", "words", {"strip_before": b"<mask>", **_CLEAN}),
+    ("jina-v1-en roberta-bpe mpt olmo jais exaone4", "words", _CLEAN),
     ("trillion granite-docling", "words", {}),
     ("stablelm2 megrez", "singles", _CLEAN),
     ("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", "singles", {}),
@@ -201,6 +209,7 @@ _TABLE = (  # names, key of RULES, facts
     ("whitespace", "not_spaces", {"byte_letters": False, **_CLEAN}),
     ("gemma4 granite-embed-multi-311m", "lines", {"whole_lines": True, "force_bos": True, **_PLAIN_UTF8, **_CLEAN}),
     ("sarvam-moe", "lines", _PLAIN_UTF8),
+    ("mmbert", "lines_spaces", {"whole_lines": True, "space_words": True, "strip_before": b"<mask>", **_PLAIN_UTF8, **_CLEAN}),
 )
 
 

@@ -13,8 +13,8 @@ from . import pretypes, special
 KEY = "tokenizer.ggml."
 STRING, FLOAT32, INT32 = 8, 6, 5  # GGUF value types
 GUARD = 16  # bytes before every text that native code may read
-SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES = 1, 2, 4, 8, 16  # kernels/host/tokenize.py
-STRIP_AFTER = 16
+SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES, SPACE_WORDS = 1, 2, 4, 8, 16, 32  # kernels/host/tokenize.py
+STRIP_AFTER, STRIP_BEFORE = 16, 32  # beside the token type
 MADV_POPULATE_WRITE = 23
 SHELF = 1 << 14  # bytes for the filter of special tokens (10 KiB) and the small tables
 LONGEST_TEXT = 1 << 28  # bytes; positions are 32-bit
@@ -154,6 +154,7 @@ class Vocabulary:
         mapping = native.alloc(size, what)
         self._mappings.append(mapping)
         # One call instead of a fault per page saves a fifth of the time of a table; older kernels refuse it, harmlessly.
+        # Huge pages gain less than it costs the kernel to clear one (4.5 ms on a small virtual machine).
         native.libc("madvise", 3)(mapping.address, mapping.size, MADV_POPULATE_WRITE)
         return mapping.address
 
@@ -198,6 +199,10 @@ class Vocabulary:
             for token in range(self.size):
                 if view[token] in (2, 3, 4) and self.spelling(token) not in pretypes.KEPT_SPACES:
                     view[token] |= STRIP_AFTER
+        if self._row.strip_before is not None:
+            for token in range(self.size):
+                if view[token] in (2, 3, 4) and self.spelling(token) == self._row.strip_before:
+                    view[token] |= STRIP_BEFORE
         return kinds
 
     def _score_address(self):
@@ -242,6 +247,7 @@ class Vocabulary:
         flags = SPM if self._algorithm == "spm" else 0
         flags |= (IGNORE_MERGES if row.ignore_merges else 0) | (ESCAPE_SPACES if row.escape_spaces else 0)
         flags |= (SPACE_PREFIX if self.space_prefix else 0) | (WHOLE_LINES if row.whole_lines else 0)
+        flags |= SPACE_WORDS if row.space_words else 0
         fields = (
             tokens,
             merges,

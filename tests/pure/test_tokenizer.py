@@ -311,6 +311,22 @@ def test_plain_utf8_merges_with_escaped_spaces_and_whole_lines(load):
     assert t.add_bos and t.decode([259, 256, 258, 0xC3, 0xA9]) == " a b\u00e9".encode()
 
 
+def test_every_line_may_start_with_a_space_and_masks_swallow_it(load):
+    tokens = [*(f"<0x{b:02X}>" for b in range(256)), "\u2581", "a", "\u2581a", "\n\n", "<mask>"]
+    keys = bpe_keys(
+        "mmbert",
+        tokens=("array", ("string", tokens)),
+        token_type=("array", ("i32", [BYTE] * 256 + [NORMAL] * 4 + [CONTROL])),
+        merges=("array", ("string", ["\u2581 a", "\n \n"])),
+        bos_token_id=("u32", 1),
+        eos_token_id=("u32", 2),
+    )
+    t = load(keys)
+    assert t.encode("a a  a\n\na", add_special=False) == [258, 258, 256, 258, 259, 258]
+    assert t.encode("a \t <mask> a", add_special=False) == [258, 260, 258]
+    assert t.encode(" <mask>", add_special=False) == [260]
+
+
 # ---- unigrams --------------------------------------------------------------------------------------------
 
 

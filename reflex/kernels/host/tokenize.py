@@ -37,8 +37,8 @@ TOKENS, MERGES, SCORES, KINDS, FILTER, PROGRAM, UNICODE, LETTERS = 0, 8, 16, 24,
 BYTE_TOKENS = 64  # int32[256]: id of each byte's own token or -1
 UNKNOWN_TOKEN = 72  # id or -1
 FLAGS = 80
-SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES = 1, 2, 4, 8, 16
-STRIP_AFTER = 16  # in KINDS: white space after this token is swallowed; the low four bits are the token type
+SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES, SPACE_WORDS = 1, 2, 4, 8, 16, 32
+STRIP_AFTER, STRIP_BEFORE = 16, 32  # in KINDS: white space beside this token is swallowed; the low four bits are its type
 SPECIAL_COUNT, SPECIAL_LENGTHS, SPECIAL_FILTER = 0, 8, 8 + 4 * 512
 SHARED_BIT = 62
 CONTROL_TYPES = (1 << 2) | (1 << 3)  # unknown and control tokens: only where the caller parses special tokens
@@ -269,6 +269,12 @@ def encode_word(context, text, size, word, symbols, heap, join, ids, made):
 # ---- text between special tokens -------------------------------------------------------------------------
 
 
+@inline
+def starts_with_space(text, size):
+    """Whether U+2581, a spelled-out space, comes first."""
+    return size >= 3 and load_u8(text) == 0xE2 and load_u8(text + 1) == 0x96 and load_u8(text + 2) == 0x81
+
+
 @helper
 def encode_pieces(context, text, size, scratch, n, ids, made):
     """Split into words, encode each."""
@@ -281,20 +287,20 @@ def encode_pieces(context, text, size, scratch, n, ids, made):
     escape = load_i64(context + FLAGS) & ESCAPE_SPACES
     count = decode_text(text, size, load_i64(context + UNICODE), escape, clean, points, offsets)
     found = split_pieces(load_i64(context + PROGRAM), points, count, pieces, scratch + area(n, 7), work)
+    copy = scratch + area(n, 8) + GUARD
+    spaced = (load_i64(context + FLAGS) & SPACE_WORDS) != 0
     start = 0
     for i in range(found):
         end = load_u32(offsets + (load_u32(pieces + (i << 2)) << 2))
-        made = encode_word(
-            context,
-            clean + start,
-            end - start,
-            scratch + area(n, 8) + GUARD,
-            scratch + area(n, 9),
-            scratch + area(n, 10),
-            join,
-            ids,
-            made,
-        )
+        word = clean + start
+        length = end - start
+        if spaced and not starts_with_space(word, length) and not only_line_breaks(word, length):
+            store_utf8(copy, 0x2581)
+            for k in range(length):
+                store_8(copy + 3 + k, load_u8(word + k))
+            word = copy
+            length += 3
+        made = encode_word(context, word, length, copy, scratch + area(n, 9), scratch + area(n, 10), join, ids, made)
         start = end
     return made
 
@@ -401,8 +407,11 @@ def encode_text(context, text, n, parse_special, scratch):
         found = load_i32(candidates + 12 * k + 4)
         if found >= 0:
             at = load_u32(candidates + 12 * k)
-            if at > start:
-                made = encode_fragment(context, text, start, at, scratch, n, after_special, made)
+            end = at
+            if load_u8(load_i64(context + KINDS) + found) & STRIP_BEFORE:
+                while end > start and is_space(load_u8(text + end - 1)):
+                    end -= 1
+            made = encode_fragment(context, text, start, end, scratch, n, after_special, made)
             store_32(scratch + (made << 2), found)
             made += 1
             start = at + load_u32(candidates + 12 * k + 8)
