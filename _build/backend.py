@@ -112,7 +112,7 @@ def _metadata(project):
 def _tag(targets):
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if targets == "all" and platform.startswith("linux_"):
-        # True of any glibc: the wheel holds no ELF file, and its code has no undefined symbol (the linker's gate).
+        # True of any glibc: its one ELF file is static, and its code has no undefined symbol (the linker refuses them).
         platform = f"manylinux_2_17_{platform.removeprefix('linux_')}"
     return f"py3-none-{platform}"
 
