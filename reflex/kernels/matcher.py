@@ -4,7 +4,7 @@ Text is one u32 per code point: code point | kind << 24. A run of one character 
 whether everything after it failed, so no stretch of text is walked again for each of its start positions.
 """
 
-from .export import helper, inline
+from .export import helper
 from .intrinsics import load_i32, load_i64, load_u8, load_u16, load_u32, shift_right, store_32, store_64
 
 ACCEPT, CLASS, RUN, BRANCH, JUMP, LOOK, AHEAD, END_AHEAD, END, GROUPS, LOOP, COMMIT = range(12)
@@ -20,7 +20,7 @@ SLOT = 24  # per unlimited run: start, end, 1 where every continuation failed
 REMEMBER = 16  # shorter runs are cheaper to walk again than to remember as failed
 
 
-@inline
+@helper
 def kind_of(kinds, code_point):
     return load_u8(kinds + KIND_BLOCKS + (load_u16(kinds + ((code_point >> 7) << 1)) << 7) + (code_point & 127))
 
@@ -39,7 +39,7 @@ def toggled(ranges, count, code_point):
     return 1 if low < count and load_u32(ranges + (low << 3)) <= code_point else 0
 
 
-@inline
+@helper
 def in_class(program, record, point):
     """1 where the class at program + record holds the code point."""
     code_point = point & 0xFFFFFF
@@ -54,7 +54,7 @@ def in_class(program, record, point):
     return hit
 
 
-@inline
+@helper
 def push(stack, top, instruction, position, lowest, kind):
     at = stack + top * ENTRY
     store_64(at, instruction)
@@ -84,7 +84,7 @@ def remembered_end(program, record, points, position, end, slot):
     return found
 
 
-@inline
+@helper
 def popped_to(stack, top, kind):
     """Height of the stack with everything from the nearest entry of `kind` on removed."""
     top -= 1
@@ -238,7 +238,7 @@ def split_pieces(program, points, count, pieces, other, work):
     return made
 
 
-@inline
+@helper
 def matcher_work(program):
     """Bytes of scratch for split_pieces."""
     return STACK_BYTES + SLOT * load_i32(program + 4)

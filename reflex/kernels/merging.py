@@ -4,7 +4,7 @@ A symbol is 24 bytes: u32 start, u32 size, i32 previous, i32 next, i64 priority 
 (smaller merges earlier, -1 for none). Ties go to the leftmost pair. Called by kernels/host/tokenize.py.
 """
 
-from .export import helper, inline
+from .export import helper
 from .intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, store_64, unsigned_less
 from .strings import LONGEST, find_text
 
@@ -12,7 +12,7 @@ SYMBOL = 24
 SCAN_LIMIT = 40  # words up to this many symbols are scanned; longer ones use a heap
 
 
-@inline
+@helper
 def score_priority(scores, index):
     """A u32 that is smaller for a greater float32 score; -0 counts as 0."""
     bits = load_u32(scores + (index << 2))
@@ -43,7 +43,7 @@ def pair_priority(tokens, merges, scores, text, symbol, following, join):
     return find_text(merges, join, left + 1 + right)
 
 
-@inline
+@helper
 def heap_push(heap, count, key):
     i = count
     while i > 0 and unsigned_less(key, load_i64(heap + (((i - 1) >> 1) << 3))):
@@ -53,7 +53,7 @@ def heap_push(heap, count, key):
     return count + 1
 
 
-@inline
+@helper
 def heap_pop(heap, count):
     """Removes the smallest key (already read at heap[0]); returns the new count."""
     count -= 1
@@ -74,7 +74,7 @@ def heap_pop(heap, count):
     return count
 
 
-@inline
+@helper
 def join_next(symbols, i):
     """Make symbol i swallow its successor; returns the symbol after that, or -1."""
     symbol = symbols + i * SYMBOL
@@ -151,7 +151,7 @@ def merge_heaped(tokens, merges, scores, text, symbols, count, heap, join):
     return 0
 
 
-@inline
+@helper
 def set_symbol(symbols, i, start, size):
     s = symbols + i * SYMBOL
     store_32(s, start)
@@ -161,7 +161,7 @@ def set_symbol(symbols, i, start, size):
     store_64(s + 16, -1)
 
 
-@inline
+@helper
 def merge_symbols(tokens, merges, scores, text, symbols, count, heap, join):
     """Merge `count` > 0 symbols in place; what remains is the chain that starts at symbol 0."""
     store_32(symbols + (count - 1) * SYMBOL + 12, -1)

@@ -1,10 +1,10 @@
 """Look-up of byte strings in a GGUF string array, by an open-addressing table of u32 entries.
 
 A block (bytes owned by the caller) starts with eight int64 fields, then one u32 offset per string, then the table.
-An entry is 0 (free) or fingerprint bits above `bits` | index + 1. Host kernels paste these functions; nothing is exported.
+An entry is 0 (free) or fingerprint bits above `bits` | index + 1. Host kernels call these functions; nothing is exported.
 """
 
-from .export import helper, inline
+from .export import helper
 from .intrinsics import load_i64, load_u8, load_u32, shift_right
 
 BASE, COUNT, OFFSETS, TABLE, MASK, BITS, LONGEST = 0, 8, 16, 24, 32, 40, 48
@@ -14,7 +14,7 @@ MIX_A = -7070675565921424023  # odd 64-bit constants of splitmix64's family
 MIX_B = -7723592293110705685
 
 
-@inline
+@helper
 def text_hash(address, size):
     """A 64-bit hash of `size` bytes. The eight bytes before them must be readable (GGUF keeps the length there).
 
@@ -35,7 +35,7 @@ def text_hash(address, size):
     return h ^ shift_right(h, 29)
 
 
-@inline
+@helper
 def same_text(a, b, size):
     i = 0
     equal = True
@@ -48,7 +48,7 @@ def same_text(a, b, size):
     return equal
 
 
-@inline
+@helper
 def entry_fingerprint(h, bits):
     return (shift_right(h, 32) >> bits) << bits
 

@@ -7,7 +7,7 @@ int32 at the start of the scratch. TABLES holds the split programs of all pre-to
 from ...tokenizer.patterns import compile_rules
 from ...tokenizer.pretypes import RULES
 from ...tokenizer.ranges import kind_table
-from ..export import export, helper, inline
+from ..export import export, helper
 from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32
 from ..matcher import kind_of, matcher_work, split_pieces
 from ..merging import SYMBOL, merge_symbols, set_symbol
@@ -47,7 +47,7 @@ USER_DEFINED = 1 << 4
 GUARD = 16  # readable bytes before every text that is hashed
 
 
-@inline
+@helper
 def aligned(n):
     return (n + 63) & -64
 
@@ -103,7 +103,7 @@ def encode_scratch(context, n):
 # ---- UTF-8 -----------------------------------------------------------------------------------------------
 
 
-@inline
+@helper
 def is_tail(byte):
     return (byte & 0xC0) == 0x80
 
@@ -128,7 +128,7 @@ def decode_one(text, at, n):
     return (1 << 32) | 0xFFFD
 
 
-@inline
+@helper
 def store_utf8(at, point):
     """Writes one code point, returns its size."""
     size = 1
@@ -237,7 +237,7 @@ def cut_characters(text, size, symbols):
     return count
 
 
-@inline
+@helper
 def only_line_breaks(text, size):
     i = 0
     while i < size and load_u8(text + i) == 10:
@@ -269,7 +269,7 @@ def encode_word(context, text, size, word, symbols, heap, join, ids, made):
 # ---- text between special tokens -------------------------------------------------------------------------
 
 
-@inline
+@helper
 def starts_with_space(text, size):
     """Whether U+2581, a spelled-out space, comes first."""
     return size >= 3 and load_u8(text) == 0xE2 and load_u8(text + 1) == 0x96 and load_u8(text + 2) == 0x81
@@ -328,7 +328,7 @@ def encode_whole(context, text, size, scratch, n, after_special, ids, made):
 # ---- special tokens in the text --------------------------------------------------------------------------
 
 
-@inline
+@helper
 def filter_bits(filter, first, second):
     return load_i64(filter + SPECIAL_FILTER + (((first * 37 + second * 101) & 1023) << 3))
 
@@ -374,7 +374,7 @@ def take_specials(context, text, n, allowed, candidates, count, used):
                         store_8(used + at + i, 1)
 
 
-@inline
+@helper
 def is_space(byte):
     return byte == 32 or (byte >= 9 and byte <= 13)
 

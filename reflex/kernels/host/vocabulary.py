@@ -6,7 +6,7 @@ does not fit. The caller keeps the mapping alive as long as the block.
 """
 
 from ...tokenizer.special import NAMES
-from ..export import export, helper, inline
+from ..export import export, helper
 from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, store_64, unsigned_greater
 from ..strings import (
     BASE,
@@ -35,7 +35,7 @@ TABLES = {"special_names": packed(NAMES)}
 BATCH = 64  # strings hashed before they are entered, so that the table's cache misses overlap
 
 
-@inline
+@helper
 def slots_for(count):
     """A power of two that keeps the table at most two thirds full."""
     slots = 16
@@ -44,7 +44,7 @@ def slots_for(count):
     return slots
 
 
-@inline
+@helper
 def table_start(count):
     return (HEADER + 4 * count + 8 * BATCH + 63) & -64
 
@@ -89,7 +89,7 @@ def strings_index(block, base, nbytes, count):
     return 0
 
 
-@inline
+@helper
 def enter(block, base, offsets, table, mask, bits, h, index, keep_last):
     """Put string `index` with hash `h` into the table; among equal strings the first or the last one stays."""
     print_of = entry_fingerprint(h, bits)
@@ -186,7 +186,7 @@ SPECIAL_COUNT, SPECIAL_LENGTHS, SPECIAL_FILTER = 0, 8, 8 + 4 * LENGTHS
 SPECIAL_BYTES = SPECIAL_FILTER + 8 * BUCKETS
 
 
-@inline
+@helper
 def bucket(first, second):
     return (first * 37 + second * 101) & (BUCKETS - 1)
 
@@ -221,7 +221,7 @@ def next_special(kinds, i, count):
     return count
 
 
-@inline
+@helper
 def enter_filter(filter, text, n, bit):
     first = load_u8(text)
     second = 0
