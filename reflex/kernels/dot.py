@@ -45,17 +45,13 @@ def _group(v, record, p, x, accumulators):
         scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), V16F)))
         totals.append(v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), V16F)), lanes) if minimums else None)
     for i in range(0, 8, v.subs):
-        codes = _joined(v, [group.codes(k) for k in range(i, i + v.subs)])
+        codes = group.codes(i, v.subs)
         for t, at in enumerate(x):
             value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type))
             scale = v.fours(scaled[t], 2 * i, 2 * v.subs)
             totals[t] = b.fmul(value, scale) if totals[t] is None else v.fma(value, scale, totals[t])
     for t in range(len(x)):
         b.store(b.fadd(b.load(accumulators[t]), totals[t]), accumulators[t])
-
-
-def _joined(v, parts):
-    return parts[0] if len(parts) == 1 else v.join(*parts)
 
 
 def _codes_dot(v, record, codes, x):
@@ -72,7 +68,7 @@ def _blocks(v, record, p, x, index, count, accumulators):
     """`count` trailing blocks of 32; `index` is the first one's int64 index within the last group."""
     b, lanes = v.b, LANES * v.subs
     blocks = [record.block(v, v.at(p, k * record.nbytes)) for k in range(count)]
-    codes = _joined(v, [block[2] for block in blocks])
+    codes = record.codes(v, p, count)
     scale = v.gather([block[0] for block in blocks for _ in (0, 1)])
     minimum = v.gather([block[1] for block in blocks for _ in (0, 1)]) if blocks[0][1] is not None else None
     if record.signed and v.biased:

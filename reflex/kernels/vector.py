@@ -32,6 +32,7 @@ class Vectors:
     bytes8 = vector(i8)
     bytes16 = V16B
     bytes32 = V32B
+    bytes64 = vector(i8, 64)
 
     def __init__(self, builder):
         self.b = builder
@@ -72,6 +73,14 @@ class Vectors:
         if stride == 2:
             return self.b.fpext(self.load(pointer, vector(f16)), V8F)
         return self.b.fpext(self.gather([self.load(self.at(pointer, i * stride), f16) for i in range(LANES)]), V8F)
+
+    def half_pairs(self, pointer, stride):
+        """Eight times two neighbouring halves, `stride` bytes apart: (first ones, second ones) as float32 lanes."""
+        if not has_halves():
+            return self.halves(pointer, stride), self.halves(self.at(pointer, 2), stride)
+        pairs = self.gather([self.load(self.at(pointer, i * stride), i32) for i in range(LANES)])
+        second = self.b.lshr(pairs, self.const(V8I, 16))
+        return tuple(self.b.fpext(self.b.bitcast(self.b.trunc(x, vector(i16)), vector(f16)), V8F) for x in (pairs, second))
 
     def bfloat(self, pointer):
         """A bfloat16 at `pointer` as float32."""
@@ -128,6 +137,10 @@ class Vectors:
     def pick(self, value, lanes):
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(lanes))
 
+    def joined(self, parts):
+        """One vector, or two end to end."""
+        return parts[0] if len(parts) == 1 else self.join(*parts)
+
     def slice(self, value, start, count):
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(range(start, start + count)))
 
@@ -175,17 +188,38 @@ class Vectors:
     def high_nibbles(self, value):
         return self.b.lshr(value, self.const(value.type, 4))
 
-    def shifted_bits(self, value, start, width, to):
-        """Bits [start, start + width) of every byte, moved so that the lowest is bit `to`."""
-        mask = self.const(value.type, ((1 << width) - 1) << to)
-        distance = self.const(value.type, abs(to - start))
-        moved = self.b.shl(value, distance) if to >= start else self.b.lshr(value, distance)
-        return self.b.and_(moved, mask)
+    def nibbles(self, pointers):
+        """From 16 bytes at each pointer 32: the low halves of the bytes, then the high halves."""
+        loads = [self.load(p, V16B) for p in pointers]
+        return self.nibble_planes(loads[0] if len(loads) == 1 else self.join(*loads), 0, 2, 16)
 
-    def bit_bytes(self, bits, value):
-        """32 bytes that are `value` where bit i of the 32-bit `bits` is set, else 0."""
-        mask = self.b.bitcast(bits, vector(ir.IntType(1), 32))
-        return self.b.select(mask, self.const(V32B, value), self.const(V32B, 0))
+    def nibble_planes(self, value, first, count, width=32):
+        """Of each `width` bytes of value: `count` planes from `first` on (0 the low halves, 1 the high halves)."""
+        if count == 1:
+            return self.high_nibbles(value) if first else self.low_nibbles(value)
+        return self.bit_planes(value, [0, 4], 4, 0, width)
+
+    def bit_planes(self, value, starts, bits, to, width=32):
+        """For each `width` bytes of value and each start: its bits [start, start + bits) of every byte, moved to bit `to`."""
+        runs = [range(k, k + width) for k in range(0, value.type.count, width)]
+        spread = self.pick(value, [i for run in runs for _ in starts for i in run])
+        words = vector(i16, spread.type.count // 2)
+        moved = self.b.bitcast(spread, words)
+        for operation, sign in ((self.b.shl, 1), (self.b.lshr, -1)):
+            distances = [max(0, sign * (to - start)) for _ in runs for start in starts for _ in range(width // 2)]
+            if any(distances):
+                moved = operation(moved, ir.Constant(words, [ir.Constant(i16, d) for d in distances]))
+        return self.b.and_(self.b.bitcast(moved, spread.type), self.const(spread.type, ((1 << bits) - 1) << to))
+
+    def bit_bytes(self, pointers, value):
+        """Of the 32 bits at each pointer 32 bytes: `value` where bit i is set, else 0."""
+        count = 32 * len(pointers)
+        bits = self.load(pointers[0], i32)
+        if len(pointers) == 2:
+            high = self.b.shl(self.b.zext(self.load(pointers[1], i32), i64), ir.Constant(i64, 32))
+            bits = self.b.or_(self.b.zext(bits, i64), high)
+        kind = vector(i8, count)
+        return self.b.select(self.b.bitcast(bits, vector(ir.IntType(1), count)), self.const(kind, value), self.const(kind, 0))
 
     @property
     def subs(self):

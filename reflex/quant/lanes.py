@@ -1,9 +1,9 @@
 """How a block format feeds vector code: 256 weights at a time as eight rows of 32 byte codes with float scales.
 
 A weight is scale x code + minimum, with one scale and minimum per 16 codes (formats with one per 32 repeat it). `v` is the
-vector builder of
-the build side (reflex/kernels/vector.py); nothing here imports it, so a format file stays plain data and arithmetic.
-A format file binds the name LANES to one of the three records below; kernels find it by enumerating the folder.
+vector builder of the build side (reflex/kernels/vector.py); nothing here imports it, so a format file stays plain data
+and arithmetic. A format file binds the name LANES to one of the three records below; kernels find it by enumerating the
+folder. Kernels ask for the codes of one sub-block, or of two neighbours (an even one first) where registers are wide.
 """
 
 GROUP = 256  # weights per group
@@ -11,8 +11,8 @@ SUB = 32  # weights per sub-block
 
 
 class Group:
-    """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i)` gives the
-    32 bytes of sub-block i."""
+    """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i, count)`
+    gives the 32 x count bytes of the sub-blocks from i on."""
 
     def __init__(self, scales, minimums, codes):
         self.scales = scales
@@ -24,7 +24,7 @@ class Small:
     """Blocks of 32: eight blocks make a group, and rows may end in the middle of one.
 
     scale_at, minimum_at: byte offsets of half floats (minimum_at None: the minimum is -bias x scale).
-    signed: codes are signed bytes.  codes(v, pointer): the 32 codes of one block.
+    signed: codes are signed bytes.  codes(v, pointers): the codes of the blocks at those pointers, end to end.
     """
 
     def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False):
@@ -37,23 +37,26 @@ class Small:
         self.signed = signed
 
     def group(self, v, p):
-        scale = v.twice(v.halves(v.at(p, self.scale_at), self.nbytes))
-        minimum = None
-        if self.minimum_at is not None:
-            minimum = v.twice(v.halves(v.at(p, self.minimum_at), self.nbytes))
-        elif self.bias:
-            minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias)))
-        return Group(scale, minimum, lambda i: self.read(v, v.at(p, i * self.nbytes)))
+        if self.minimum_at is not None:  # the two halves lie side by side
+            scale, minimum = (v.twice(x) for x in v.half_pairs(v.at(p, self.scale_at), self.nbytes))
+        else:
+            scale = v.twice(v.halves(v.at(p, self.scale_at), self.nbytes))
+            minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias))) if self.bias else None
+        return Group(scale, minimum, lambda i, count: self.codes(v, v.at(p, i * self.nbytes), count))
+
+    def codes(self, v, p, count):
+        """Codes of `count` consecutive blocks."""
+        return self.read(v, [v.at(p, k * self.nbytes) for k in range(count)])
 
     def block(self, v, p):
-        """(scale, minimum or None, codes) of a single block, scalars."""
+        """(scale, minimum or None) of a single block, scalars."""
         scale = v.half(v.at(p, self.scale_at))
         minimum = None
         if self.minimum_at is not None:
             minimum = v.half(v.at(p, self.minimum_at))
         elif self.bias:
             minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias)))
-        return scale, minimum, self.read(v, p)
+        return scale, minimum
 
 
 class Large:

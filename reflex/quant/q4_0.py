@@ -25,9 +25,4 @@ def unpack(memory):
     return element
 
 
-def _codes(v, p):
-    quants = v.load(v.at(p, 2), v.bytes16)
-    return v.join(v.low_nibbles(quants), v.high_nibbles(quants))
-
-
-LANES = Small(18, _codes, bias=8)
+LANES = Small(18, lambda v, blocks: v.nibbles([v.at(p, 2) for p in blocks]), bias=8)

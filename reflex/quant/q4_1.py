@@ -26,9 +26,4 @@ def unpack(memory):
     return element
 
 
-def _codes(v, p):
-    quants = v.load(v.at(p, 4), v.bytes16)
-    return v.join(v.low_nibbles(quants), v.high_nibbles(quants))
-
-
-LANES = Small(20, _codes, minimum_at=2)
+LANES = Small(20, lambda v, blocks: v.nibbles([v.at(p, 4) for p in blocks]), minimum_at=2)

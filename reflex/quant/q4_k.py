@@ -36,9 +36,8 @@ def _group(v, p):
     scales, minimums = scales_and_minimums(v, v.at(p, 4))
     step, dmin = v.splat(v.half(p)), v.splat(v.b.fneg(v.half(v.at(p, 2))))
 
-    def codes(i):
-        quants = v.load(v.at(p, 16 + 32 * (i // 2)), v.bytes32)
-        return v.high_nibbles(quants) if i % 2 else v.low_nibbles(quants)
+    def codes(i, count):
+        return v.nibble_planes(v.load(v.at(p, 16 + 32 * (i // 2)), v.bytes32), i % 2, count)
 
     return Group(v.twice(v.b.fmul(scales, step)), v.twice(v.b.fmul(minimums, dmin)), codes)
 

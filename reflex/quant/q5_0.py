@@ -27,10 +27,9 @@ def unpack(memory):
     return element
 
 
-def _codes(v, p):
-    quants = v.load(v.at(p, 6), v.bytes16)
-    fifth = v.bit_bytes(v.load(v.at(p, 2), v.int32), 16)
-    return v.b.or_(v.join(v.low_nibbles(quants), v.high_nibbles(quants)), fifth)
+def _codes(v, blocks):
+    fifth = v.bit_bytes([v.at(p, 2) for p in blocks], 16)
+    return v.b.or_(v.nibbles([v.at(p, 6) for p in blocks]), fifth)
 
 
 LANES = Small(22, _codes, bias=16)

@@ -28,10 +28,9 @@ def unpack(memory):
     return element
 
 
-def _codes(v, p):
-    quants = v.load(v.at(p, 8), v.bytes16)
-    fifth = v.bit_bytes(v.load(v.at(p, 4), v.int32), 16)
-    return v.b.or_(v.join(v.low_nibbles(quants), v.high_nibbles(quants)), fifth)
+def _codes(v, blocks):
+    fifth = v.bit_bytes([v.at(p, 4) for p in blocks], 16)
+    return v.b.or_(v.nibbles([v.at(p, 8) for p in blocks]), fifth)
 
 
 LANES = Small(24, _codes, minimum_at=2)

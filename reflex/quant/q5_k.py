@@ -40,10 +40,9 @@ def _group(v, p):
     step, dmin = v.splat(v.half(p)), v.splat(v.b.fneg(v.half(v.at(p, 2))))
     fifth = v.load(v.at(p, 16), v.bytes32)
 
-    def codes(i):
-        quants = v.load(v.at(p, 48 + 32 * (i // 2)), v.bytes32)
-        four = v.high_nibbles(quants) if i % 2 else v.low_nibbles(quants)
-        return v.b.or_(four, v.shifted_bits(fifth, i, 1, 4))
+    def codes(i, count):
+        four = v.nibble_planes(v.load(v.at(p, 48 + 32 * (i // 2)), v.bytes32), i % 2, count)
+        return v.b.or_(four, v.bit_planes(fifth, [i + k for k in range(count)], 1, 4))
 
     return Group(v.twice(v.b.fmul(scales, step)), v.twice(v.b.fmul(minimums, dmin)), codes)
 

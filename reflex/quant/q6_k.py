@@ -34,11 +34,11 @@ def _group(v, p):
     scales = v.b.fmul(v.signed_floats(v.load(v.at(p, 192), v.bytes16)), step)
     high = [v.load(v.at(p, 128 + 32 * half), v.bytes32) for half in (0, 1)]
 
-    def codes(i):
+    def codes(i, count):
         half, part = divmod(i, 4)
-        quants = v.load(v.at(p, 64 * half + 32 * (part % 2)), v.bytes32)
+        quants = v.load(v.at(p, 64 * half + 32 * (part % 2)), v.bytes32 if count == 1 else v.bytes64)
         four = v.high_nibbles(quants) if part >= 2 else v.low_nibbles(quants)
-        return v.b.or_(four, v.shifted_bits(high[half], 2 * part, 2, 4))
+        return v.b.or_(four, v.bit_planes(high[half], [2 * (part + k) for k in range(count)], 2, 4))
 
     return Group(scales, v.b.fmul(scales, v.const(scales.type, -32.0)), codes)
 

@@ -24,4 +24,4 @@ def unpack(memory):
     return element
 
 
-LANES = Small(34, lambda v, p: v.load(v.at(p, 2), v.bytes32), signed=True)
+LANES = Small(34, lambda v, blocks: v.joined([v.load(v.at(p, 2), v.bytes32) for p in blocks]), signed=True)
