@@ -7,41 +7,60 @@ not have: an explicit choice is never replaced by another. Called by the API and
 from posix import sched_getaffinity
 
 from . import demo
-from .arch import load_spec
 from .errors import DeviceError, InvalidInputError, closest
 from .gguf import reader
-from .program import build
-from .session import Session
-from .tokenizer import load as load_tokenizer
 
 BACKENDS = ("auto", "cpu", "cuda", "reference")
 MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
-def open_model(path, backend="auto", context=None, threads=None, mark=None):
+def open_model(path, backend="auto", context=None, threads=None, mark=None, prompt=None):
     """Open a model; returns (file, tokenizer, session).
 
     `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use.
-    `mark`: called with the name of each phase that ends here (header, tokenizer, program, kernels). Nothing is read from the
-    weights yet. Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
+    `mark`: called with the name of each phase that ends here (header, tokenizer, program, kernels). `prompt`: a text to encode
+    on the way, so that its tokens are known before anything is prepared for computing. Nothing is read from the weights yet.
+    Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark = mark or _ignore
     name = resolve_backend(backend)
     workers = thread_count(threads)
     file = reader.open_model(demo.resolve(path))
     mark("header")
     try:
-        tokenizer = load_tokenizer(file)
+        tokenizer, encoded = _tokenizer(file, prompt)
         mark("tokenizer")
-        spec = load_spec(file)
-        most = context_tokens(context, spec.context_length)
-        program = build(spec, most)  # some files rotate differently where the context is long
+        program, most, longest = _program(file, context)
         mark("program")
         plan = plan_class(name)(file, program, most, workers)
         mark("kernels")
     except BaseException:
         file.close()
         raise
-    return file, tokenizer, Session(plan, tokenizer, file.path, name, spec.context_length)
+    from .session import Session
+
+    return file, tokenizer, Session(plan, tokenizer, file.path, name, longest, encoded)
+
+
+# Each stage imports its own modules: what a file says is known, or refused, before the next stage's code is read.
+
+
+def _tokenizer(file, prompt):
+    """(tokenizer, (prompt, its ids) or None)."""
+    from .session import prompt_ids
+    from .tokenizer import load
+
+    tokenizer = load(file)
+    return tokenizer, None if prompt is None else (prompt, prompt_ids(tokenizer, prompt))
+
+
+def _program(file, context):
+    """(program, tokens of context, tokens the model was trained for)."""
+    from .arch import load_spec
+    from .program import build
+
+    spec = load_spec(file)
+    most = context_tokens(context, spec.context_length)
+    return build(spec, most), most, spec.context_length  # some files rotate differently where the context is long
 
 
 def _ignore(_):

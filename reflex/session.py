@@ -63,9 +63,9 @@ class _Slots:
 class Session:
     """One timeline. `ids`: its tokens so far. Create it over a plan; copy it with `fork`."""
 
-    __slots__ = ("_slots", "backend", "ids", "longest", "model", "plan", "tokenizer")
+    __slots__ = ("_encoded", "_slots", "backend", "ids", "longest", "model", "plan", "tokenizer")
 
-    def __init__(self, plan, tokenizer, model="", backend="", longest=None):
+    def __init__(self, plan, tokenizer, model="", backend="", longest=None, encoded=None):
         self.plan = plan
         self.tokenizer = tokenizer
         self.model = model  # path of the file, for results
@@ -73,6 +73,7 @@ class Session:
         self.longest = plan.context if longest is None else longest  # tokens the model was trained for, for remedies
         self.ids = []
         self._slots = _Slots()
+        self._encoded = encoded  # (text, ids) of a text encoded before, or None
 
     @property
     def context(self):
@@ -81,14 +82,9 @@ class Session:
 
     def encode(self, text):
         """Token ids of a `text` that starts a timeline: a begin token where the file asks for one, never an end token."""
-        tokenizer = self.tokenizer
-        ids = list(tokenizer.encode(raw(text)))
-        if tokenizer.add_eos and ids and ids[-1] == tokenizer.eos:
-            del ids[-1]
-        if not ids:
-            remedy = "give at least one character: this model has no begin token to start from"
-            raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens", remedy=remedy)
-        return ids
+        if self._encoded and self._encoded[0] == text:
+            return list(self._encoded[1])
+        return prompt_ids(self.tokenizer, text)
 
     def reserve(self, prompt, wanted):
         """Refuse a timeline of `prompt` + `wanted` tokens that the context cannot hold; nothing has been computed yet."""
@@ -159,6 +155,17 @@ class Session:
         """Give back the memory of the plan; no fork may be used afterwards."""
         self._slots.ids.clear()
         self.plan.close()
+
+
+def prompt_ids(tokenizer, text):
+    """See Session.encode."""
+    ids = list(tokenizer.encode(raw(text)))
+    if tokenizer.add_eos and ids and ids[-1] == tokenizer.eos:
+        del ids[-1]
+    if not ids:
+        remedy = "give at least one character: this model has no begin token to start from"
+        raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens", remedy=remedy)
+    return ids
 
 
 def raw(text):

@@ -25,12 +25,13 @@ PARAMETERS = (
 
 def run(out, model, prompt, max_tokens, stop, logprobs, seed, backend, ctx, threads, **sampling):
     """Exit code 0 at the end of the text, 130 after Ctrl-C."""
-    from ..generate import generate
     from ..open import open_model
 
     out.mark("imports")
     text = front.prompt(prompt)
-    _, _, session = open_model(model, backend, ctx, threads, out.mark)
+    _, _, session = open_model(model, backend, ctx, threads, out.mark, text)
+    from ..generate import generate
+
     seed = None if seed < 0 else seed
     generation = generate(session, text, max_tokens or None, stop, logprobs, seed=seed, **sampling)
     code = stream(out, generation)

@@ -21,11 +21,12 @@ PARAMETERS = (
 def run(out, model, prompt, candidate, rule, temperature, terminator, backend, ctx, threads):
     """Exit code 0 after printing the Decision."""
     from ..open import open_model
-    from ..score import score
 
     out.mark("imports")
     text = front.prompt(prompt)
-    _, _, session = open_model(model, backend, ctx, threads, out.mark)
+    _, _, session = open_model(model, backend, ctx, threads, out.mark, text)
+    from ..score import score
+
     decision = score(session, text, candidate, rule, temperature, terminator)
     out.mark("prefill")
     if out.json:
