@@ -56,6 +56,7 @@ class Vocabulary:
         self.space_prefix = file.b(KEY + "add_space_prefix", algorithm == "spm")
         self.unknown = None
         self._kinds = None if self._types is None else native.view(self._types.address, 4 * self.size).cast("i")
+        self._raw = native.view(self._tokens.address, self._tokens.nbytes)
         self._library = native.library()
         self._mappings = []
         self._lock = RLock()  # around building; encoding itself needs none
@@ -75,8 +76,8 @@ class Vocabulary:
             with self._lock:
                 block = self._new_block(self._tokens, "tokens", table=False)
                 self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
-        at = self._tokens.address + self._offsets[self._checked(token)]
-        return native.bytes_at(at + 8, native.view(at, 1, "q")[0])
+        at = self._offsets[self._checked(token)]
+        return bytes(self._raw[at + 8 : at + 8 + int.from_bytes(self._raw[at : at + 8], "little")])
 
     def type(self, token):
         """The token's type: the file's, unless its text forces another."""
