@@ -1,6 +1,6 @@
 """Every environment variable that Reflex reads at run time, each a function here. Nothing else reads the environment.
 
-    REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
+REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
 """
 
 from posix import environ

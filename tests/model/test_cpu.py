@@ -36,7 +36,8 @@ def runs(request):
 
 def distance(logits, exact):
     """Root mean square difference over everything, in standard deviations of the exact logits."""
-    return np.sqrt(np.mean(np.concatenate([(a - b) / b.std(axis=1, keepdims=True) for a, b in zip(logits, exact, strict=True)]) ** 2))
+    differences = [(a - b) / b.std(axis=1, keepdims=True) for a, b in zip(logits, exact, strict=True)]
+    return np.sqrt(np.mean(np.concatenate(differences) ** 2))
 
 
 def test_cpu_is_no_further_from_float32_than_llama_cpp(runs):
