@@ -167,7 +167,8 @@ def _write_wheel(directory, targets, source=None):
                 wheel.add(str(path.relative_to(ROOT)), path.read_bytes())
         for path in (ROOT / "cache" / "manifest.json", *sorted((ROOT / "cache").glob("*.bin"))):
             wheel.add(f"reflex/cache/{path.name}", path.read_bytes())
-        wheel.add(f"reflex/cache/{bundle.file_name()}", bundle.build(ROOT))
+        command = [sys.executable, "-IS", str(HERE / "bundle.py"), str(ROOT)]
+        wheel.add(f"reflex/cache/{bundle.file_name()}", subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     else:
         wheel.add(f"{project['name'].replace('-', '_')}.pth", f"{source}\n")
     launcher = (HERE / "launcher.py").read_text().replace("SOURCE = None", f"SOURCE = {str(source) if source else None!r}")
