@@ -8,9 +8,9 @@ read. The weights of a linear step lie in memory, not in a cache: each run takes
 
 import pytest
 
-from bench.one_step import OneStep
 from reflex import native, ops
 from reflex.quant.types import TYPES, row_bytes
+from tests.one_step import OneStep
 
 BENCH = [(op, case) for op in ops.operations() if op != "linear" for case in ops.find(op).BENCH]
 FORMATS = [b.name for b in TYPES.values() if b.name[0] != "I" or b.name[1] == "Q"]  # not the integer types, which hold no weights

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from levels import LEVELS, load
 
 from reflex import native, quant
 from reflex.quant.types import TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = native.PAGE
-LEVELS = [v for v in native.usable_levels() if os.path.exists(f"{native.cache_folder()}/host-{v}.bin")]
 
 
 @pytest.fixture(scope="module", params=LEVELS)
 def library(request):
-    return native.load(f"{native.cache_folder()}/host-{request.param}.bin", request.param)
+    return load(request.param)
 
 
 class Fenced:

@@ -1,14 +1,14 @@
 """One operation of the vocabulary on the cpu backend, with the operands that its own file describes.
 
 Builds a Program of a single step over tensors in plain memory, lowers it as any model is lowered, and runs it on the
-calling thread. Called by the kernel benchmarks. Refuses nothing: cases come from reflex/ops.
+calling thread. Called by the kernel tests and benchmarks. Refuses nothing: cases come from reflex/ops.
 """
 
 import numpy
 
-from reflex import native, ops
+from reflex import native, ops, quant
 from reflex.backends.cpu import Memory
-from reflex.backends.lowering import STEP_WORDS, Lowering
+from reflex.backends.lowering import Lowering
 from reflex.gguf.header import Tensor
 from reflex.program.records import Program, Rope, Step
 from reflex.quant.types import by_name, row_bytes
@@ -34,7 +34,7 @@ class File:
 
 
 def random_blocks(block, count, random):
-    """Bytes of `count` elements: rounded normal numbers where the format is plain, else any bytes (they cost the same)."""
+    """Bytes of `count` elements: rounded normal numbers where the format is plain, else any blocks of moderate numbers."""
     values = random.standard_normal(count, "float32")
     if block.name == "F32":
         return values.view(numpy.uint8)
@@ -42,7 +42,11 @@ def random_blocks(block, count, random):
         return values.astype("float16").view(numpy.uint8)
     if block.name == "BF16":
         return (values.view(numpy.uint32) >> 16).astype("uint16").view(numpy.uint8)
-    return random.integers(0, 256, count // block.elements * block.nbytes, "uint8")
+    blocks = random.integers(0, 256, (4 * (count // block.elements) + 64, block.nbytes), "uint8")
+    with numpy.errstate(all="ignore"):
+        largest = numpy.abs(quant.load(block.name).decode(blocks)).max(axis=1)
+    usable = blocks[(largest > 1e-3) & (largest < 1e3)]
+    return usable[random.integers(0, len(usable), count // block.elements)].ravel()
 
 
 def put(address, values, kind):
@@ -54,23 +58,26 @@ def put(address, values, kind):
 class OneStep:
     """`run()` executes the operation once; `nbytes` counts what it reads or writes once, `macs` the products of a linear step."""
 
-    def __init__(self, op, case, format="F32"):
-        self.library = native.library()
+    def __init__(self, op, case, format="F32", library=None, copies=None):
+        self.library = library or native.library()
         self.file = File()
         self.macs = 0
         random = numpy.random.default_rng(1)
         module = ops.find(op)
         arrays, words = module.inputs(case, random)
         ins, rows = len(module.OPERANDS["ins"]), case["rows"]
+        self.arrays, self.words, self.rows = arrays, words, rows
         program = self._program(op, module, arrays[:ins], words)
-        copies = self._weights(op, case, arrays[ins:], by_name(format), random)
+        copies = self._weights(op, case, arrays[ins:], by_name(format), random, copies)
         tokens = words["slots"][-1] + 1 if "slots" in words else rows
         self.memory = Memory(self.library, program, tokens, 1)
+        self.tables = [self._table(program, copy) for copy in range(copies)]
+        self.turn = 0
+        if "slots" in words:
+            self._earlier(arrays[1], arrays[2], words["slots"][0])
         for name, array in zip(program.steps[0].ins, arrays[:ins], strict=True):
             put(self.memory.buffer(name), array[-rows:].ravel(), "float32")
         self._fill_cells(rows, words)
-        self.tables = [self._table(program, copy) for copy in range(copies)]
-        self.turn = 0
         moved = len(words["outputs"]) if "outputs" in words else rows
         tables = 0 if op == "embed" else sum(tensor.nbytes for tensor in self.file.tensors.values())
         self.nbytes = tables + sum(4 * moved * width for width in program.widths.values())
@@ -94,19 +101,21 @@ class OneStep:
             args["layer"] = 0
         weights = tuple(text.split()[0] for text in outer["weights"])
         program.steps.append(Step(op, out, tuple(names), weights, args))
+        program.layers.append(1)
         self.program = program
         return program
 
-    def _weights(self, op, case, arrays, block, random):
-        """Put the weights into the file; returns how many copies a run takes in turn."""
+    def _weights(self, op, case, arrays, block, random, wanted):
+        """Put the weights into the file; returns how many copies a run takes in turn (None: enough to leave the caches)."""
         step, plain, copies = self.program.steps[0], by_name("F32"), 1
         for name, array in zip(step.weights, arrays, strict=True):
             if array is None:
                 step.weights = tuple(None if w == name else w for w in step.weights)
             elif op == "linear" and array.ndim == 2:
                 rows, columns = array.shape
-                copies = max(1, UNCACHED // (rows * row_bytes(block.id, columns)))
-                self.file.add(name, block, columns, rows, random_blocks(block, rows * columns, random), copies)
+                copies = wanted or max(1, UNCACHED // (rows * row_bytes(block.id, columns)))
+                self.blocks = random_blocks(block, rows * columns, random)
+                self.file.add(name, block, columns, rows, self.blocks, copies)
                 self.program.widths[step.out] = rows
                 self.macs = case["rows"] * rows * columns
             else:
@@ -132,15 +141,37 @@ class OneStep:
         moved = [(tensor, tensor.address) for tensor in self.file.tensors.values()]
         for tensor, address in moved:
             tensor.address = address + copy * tensor.nbytes
-        words = Lowering(self.library, self.file, program, self.memory).lower()
+        steps = Lowering(self.library, self.file, program, self.memory).lower()
         for tensor, address in moved:
             tensor.address = address
-        return (native.Int64 * len(words))(*words)
+        return self.memory.places["step table"], steps
+
+    def _earlier(self, keys, values, count):
+        """Let the cache hold the first `count` slots, as an evaluation of those tokens would have left it."""
+        if count:
+            for name, array in zip(self.program.steps[0].ins[1:], (keys, values), strict=True):
+                put(self.memory.buffer(name), array[:count].ravel(), "float32")
+            self._fill_cells(count, {"slots": [0]})
+            self.run()
+
+    def fill(self, h):
+        """Make `h` [rows, columns] the input of the next run."""
+        self.rows = len(h)
+        put(self.memory.buffer(self.program.steps[0].ins[0]), h.ravel(), "float32")
+        self._fill_cells(self.rows, {})
 
     def run(self):
-        table = self.tables[self.turn % len(self.tables)]
+        table, steps = self.tables[self.turn % len(self.tables)]
         self.turn += 1
-        self.library.execute(native.address_of(table), len(table) // STEP_WORDS, 0, 1)
+        self.library.execute(table, steps, 0, 1)
+
+    def result(self):
+        """The rows of the output buffer, a copy."""
+        step = self.program.steps[0]
+        columns = self.program.widths[step.out]
+        rows = len(self.words["outputs"]) if "outputs" in self.words else self.rows
+        found = native.view(self.memory.buffer(step.out), rows * columns, "f")
+        return numpy.array(found).reshape(rows, columns)
 
     def close(self):
         self.memory.free()
