@@ -18,7 +18,6 @@ import platform
 import subprocess
 import sys
 import time
-from binascii import crc32
 from importlib.metadata import version
 from pathlib import Path
 
@@ -163,8 +162,9 @@ def build_blob(level):
     symbols = {name: [offsets[name], arities.get(name, -1)] for name in sorted(offsets)}
     listing = "".join(f"{name} {at} {arity}\n" for name, (at, arity) in symbols.items())
     start = (len(listing) + 128 + PAGE - 1) // PAGE * PAGE
-    head = f"{native.MAGIC.decode()} {level} {start} {len(code)} {crc32(code)}\n{listing}\n".encode()
-    return head.ljust(start, b"\0") + code, symbols
+    facts = f"{native.MAGIC.decode()} {level} {start} {len(code)} "
+    body = f"{listing}\n".encode().ljust(start - len(facts) - 17, b"\0") + code  # the first line ends in 16 digits and a newline
+    return f"{facts}{native.checksum_of(body)}\n".encode() + body, symbols
 
 
 def build_starter(levels):

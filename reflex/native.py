@@ -7,7 +7,7 @@ Refuses: a blob that is missing, for another CPU, of another build, or damaged (
 
 import sys
 from _ctypes import CFuncPtr, _SimpleCData, addressof, dlopen, dlsym
-from binascii import crc32
+from _imp import source_hash
 from posix import O_CLOEXEC, O_RDONLY
 from posix import close as _close
 from posix import fstat as _fstat
@@ -17,6 +17,7 @@ from posix import read as _read
 from .errors import KernelCacheError, OutOfMemoryError
 
 MAGIC = b"RFXHOST1"
+CHECKSUM_KEY = 0x5246
 PAGE = 4096
 REPAIR = "run: python precompile.py (or reinstall the wheel)"
 
@@ -205,8 +206,14 @@ class Library:
         return list(self._symbols)
 
 
+def checksum_of(data):
+    """SipHash-1-3 of what follows a blob's first line, as hex: CPython's own check of compiled modules, built in where
+    zlib costs a dlopen."""
+    return source_hash(CHECKSUM_KEY, data).hex()
+
+
 def read_header(data, path):
-    """Split a blob's first page(s): returns (level, code offset, code size, crc, symbols)."""
+    """Split a blob's first page(s): returns (level, code offset, code size, checksum, symbols)."""
     if data[:8] != MAGIC:
         raise KernelCacheError("not a kernel blob", expected=MAGIC.decode(), found=repr(data[:8]), where=path, remedy=REPAIR)
     end = data.find(b"\n\n")
@@ -214,12 +221,12 @@ def read_header(data, path):
         raise KernelCacheError("kernel blob is cut short in its header", where=path, remedy=REPAIR)
     lines = data[:end].decode("ascii", "replace").split("\n")
     try:
-        _, level, offset, size, crc = lines[0].split()
+        _, level, offset, size, checksum = lines[0].split()
         symbols = {}
         for line in lines[1:]:
             name, at, arity = line.split()
             symbols[name] = (int(at), int(arity))
-        return level, int(offset), int(size), int(crc), symbols
+        return level, int(offset), int(size), checksum, symbols
     except ValueError:
         raise KernelCacheError("kernel blob has a malformed header", where=path, remedy=REPAIR) from None
 
@@ -238,14 +245,15 @@ def load(path, expected_level=None):
     finally:
         _close(descriptor)
     data = view(mapping.address, total)
-    level, offset, size, crc, symbols = read_header(bytes(data[: min(total, 65536)]), path)
+    head = bytes(data[: min(total, 65536)])
+    level, offset, size, checksum, symbols = read_header(head, path)
     if expected_level is not None and level != expected_level:
         raise KernelCacheError("kernel blob is for another CPU", expected_level, level, path, REPAIR)
     if offset + size != total:
         raise KernelCacheError("kernel blob is cut short", f"{offset + size} bytes", f"{total} bytes", path, REPAIR)
-    found = crc32(data[offset:])
-    if found != crc:
-        raise KernelCacheError("kernel blob is corrupt", f"checksum {crc:08x}", f"{found:08x}", path, REPAIR)
+    found = checksum_of(data[head.index(b"\n") + 1 :])
+    if found != checksum:
+        raise KernelCacheError("kernel blob is corrupt", f"checksum {checksum}", found, path, REPAIR)
     return Library(path, level, symbols, Mapping(mapping.address + offset, size))
 
 

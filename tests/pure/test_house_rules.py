@@ -38,6 +38,7 @@ THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
 COLD_IMPORTS = {
     "__future__",
     "_ctypes",
+    "_imp",
     "_thread",
     "binascii",
     "gc",
