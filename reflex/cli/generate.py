@@ -45,19 +45,20 @@ def run(out, model, prompt, max_tokens, stop, logprobs, seed, backend, ctx, thre
 
 def stream(out, generation):
     """Print every event as it comes; the exit code."""
-    first = True
+    first, shown = True, 0
     try:
         for event in generation:
             if out.json:
                 out.record("token", event.as_dict())
             elif event.text:
                 out.text(event.text)
+            shown += len(event.text)
             if first:
                 out.mark("first token")
                 first = False
     except KeyboardInterrupt:
-        rest = generation.interrupt()
-        if rest and not out.json:
-            out.text(rest)
+        generation.interrupt()
+        if not out.json:
+            out.text(generation.text[shown:])  # what was held back, or computed just before the signal
         return 130
     return 0

@@ -227,7 +227,7 @@ def test_closed_pipe_ends_quietly(model):
 
 def test_interrupt_keeps_the_text_and_exits_130(model):
     argv = process.words("generate", model, "hello", "--max-tokens", "900", "--json", "--seed", "1", "--temperature", "1")
-    running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     first = running.stdout.readline()
     running.send_signal(signal.SIGINT)
     rest, errors = running.communicate(timeout=60)
@@ -235,7 +235,7 @@ def test_interrupt_keeps_the_text_and_exits_130(model):
     assert lines[0]["type"] == "token"
     if lines[-1]["finish_reason"] == "interrupt":
         assert running.returncode == 130
-        assert len(lines[-1]["token_ids"]) == len(lines) - 1
+        assert len(lines[-1]["token_ids"]) - (len(lines) - 1) in (0, 1)  # the signal may come before a token's line
     else:  # a fast machine may have finished before the signal came
         assert running.returncode == 0
     assert errors == b""
