@@ -14,7 +14,6 @@ from .lowering import STEP_WORDS, Lowering, float_bits
 BATCH = 512  # most tokens per evaluation
 SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
 LINE = 64
-RESULT_BYTES = 64  # kernels/linear.py
 FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
 MADV_NOHUGEPAGE = 15
 
@@ -90,8 +89,8 @@ class Memory:
         return self.frequencies(index) + 8 * len(self.program.ropes[index].frequencies)
 
     def linear_scratch(self):
-        """(address, bytes per thread): scratch of a dot product, and one row of weights expanded to float32."""
-        size = (RESULT_BYTES + 4 * max(self.program.widths.values()) + LINE) & -LINE
+        """(address, bytes per thread): room for one row of weights expanded to float32."""
+        size = (4 * max(self.program.widths.values()) + LINE) & -LINE
         return self._named("linear scratch", self.threads * size), size
 
     def decoded(self, tensor):

@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .intrinsics import I64, f32, i64
+from .intrinsics import F32, I64, f32, i64
 from .target import current
 from .vector import LANES, V8F, V16F, Vectors, vector
 
@@ -40,18 +40,18 @@ def _group(v, record, p, x, accumulators):
     minimums = group.minimums
     if record.signed and v.biased:
         minimums = b.fmul(group.scales, v.const(V16F, -128.0))
-    scaled, totals = [], []
-    for at in x:
+    scaled = []
+    for t, at in enumerate(x):
         scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), V16F)))
-        totals.append(v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), V16F)), lanes) if minimums else None)
+        if minimums is not None:
+            term = v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), V16F)), lanes)
+            b.store(b.fadd(b.load(accumulators[t]), term), accumulators[t])
     for i in range(0, 8, v.subs):
         codes = group.codes(i, v.subs)
         for t, at in enumerate(x):
             value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type))
             scale = v.fours(scaled[t], 2 * i, 2 * v.subs)
-            totals[t] = b.fmul(value, scale) if totals[t] is None else v.fma(value, scale, totals[t])
-    for t in range(len(x)):
-        b.store(b.fadd(b.load(accumulators[t]), totals[t]), accumulators[t])
+            b.store(v.fma(value, scale, b.load(accumulators[t])), accumulators[t])
 
 
 def _codes_dot(v, record, codes, x):
@@ -96,13 +96,16 @@ def _trailing(v, record, weights, x, tail, accumulators):
         done = b.add(done, b.mul(steps, ir.Constant(i64, size)))
 
 
-def _finish(v, accumulators, out):
-    for t, accumulator in enumerate(accumulators):
-        v.store(v.sum(v.b.load(accumulator)), v.at(out, 4 * t))
+def _finish(v, accumulators, out, stride, bias):
+    for accumulator in accumulators:
+        v.store(v.b.fadd(v.sum(v.b.load(accumulator)), bias), out)
+        out = v.b.gep(out, [stride])
 
 
 def quantized_dot(record, tokens, name):
-    """dot(weights, x, stride, groups, tail, out): out[t] = row . x[t], x[t] at x + t * stride.
+    """dot(weights, x, stride, groups, tail, out, out_stride, bias): out[t] = row . x[t] + bias.
+
+    x[t] lies at x + t * stride, out[t] at out + t * out_stride; bias is a float32.
 
     `groups` whole groups of 256, then `tail` blocks of 32 (formats with blocks of 32 only).
     """
@@ -120,11 +123,11 @@ def quantized_dot(record, tokens, name):
             at = builder.mul(groups, ir.Constant(i64, QUANTIZED_GROUP))
             rest = [builder.gep(q, [at]) for q in x]
             _trailing(v, record, w, rest, tail, accumulators)
-        _finish(v, accumulators, out)
+        _finish(v, accumulators, out, arguments[6], arguments[7])
         return context.get_dummy_value()
 
-    def typing(typingctx, weights, x, stride, groups, tail, out):
-        return types.void(I64, I64, I64, I64, I64, I64), codegen
+    def typing(typingctx, weights, x, stride, groups, tail, out, out_stride, bias):
+        return types.void(I64, I64, I64, I64, I64, I64, I64, F32), codegen
 
     typing.__name__ = typing.__qualname__ = name
     return intrinsic(typing)
@@ -161,11 +164,11 @@ def plain_dot(record, tokens, name):
         for accumulator, extra in zip(accumulators, extras, strict=True):
             total = v.fit(v.gather([builder.load(extra)]), LANES)
             builder.store(builder.fadd(builder.load(accumulator), total), accumulator)
-        _finish(v, accumulators, out)
+        _finish(v, accumulators, out, arguments[6], arguments[7])
         return context.get_dummy_value()
 
-    def typing(typingctx, weights, x, stride, groups, tail, out):
-        return types.void(I64, I64, I64, I64, I64, I64), codegen
+    def typing(typingctx, weights, x, stride, groups, tail, out, out_stride, bias):
+        return types.void(I64, I64, I64, I64, I64, I64, I64, F32), codegen
 
     typing.__name__ = typing.__qualname__ = name
     return intrinsic(typing)

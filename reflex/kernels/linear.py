@@ -8,10 +8,9 @@ from ..quant import load
 from ..quant.types import TYPES
 from .dot import plain_dot, quantized_dot, tile_sizes
 from .export import helper
-from .intrinsics import call3, load_f32, load_i64, store_f32
+from .intrinsics import call3, load_f32, load_i64, to_float
 
 ROW_BLOCK = 16  # weight rows that stay in cache while all tokens pass over them
-RESULT_BYTES = 64  # start of a thread's scratch: one tile's results
 ALIGNMENT = 32  # threads split outputs in multiples of a quantization block
 
 
@@ -28,8 +27,8 @@ def _choose(dots):
 
     def make(dot):
         @helper
-        def call(weights, x, stride, groups, tail, out):
-            dot(weights, x, stride, groups, tail, out)
+        def call(weights, x, stride, groups, tail, out, out_stride, bias):
+            dot(weights, x, stride, groups, tail, out, out_stride, bias)
             return 0
 
         return call
@@ -39,35 +38,35 @@ def _choose(dots):
         d1, d2, d3, d4 = helpers
 
         @helper
-        def tile(tokens, weights, x, stride, groups, tail, out):
+        def tile(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
             if tokens == 4:
-                return d4(weights, x, stride, groups, tail, out)
+                return d4(weights, x, stride, groups, tail, out, out_stride, bias)
             if tokens == 3:
-                return d3(weights, x, stride, groups, tail, out)
+                return d3(weights, x, stride, groups, tail, out, out_stride, bias)
             if tokens == 2:
-                return d2(weights, x, stride, groups, tail, out)
-            return d1(weights, x, stride, groups, tail, out)
+                return d2(weights, x, stride, groups, tail, out, out_stride, bias)
+            return d1(weights, x, stride, groups, tail, out, out_stride, bias)
 
         return tile
     d1, d2, d3, d4, d5, d6, d7, d8 = helpers
 
     @helper
-    def wide_tile(tokens, weights, x, stride, groups, tail, out):
+    def wide_tile(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
         if tokens == 8:
-            return d8(weights, x, stride, groups, tail, out)
+            return d8(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 7:
-            return d7(weights, x, stride, groups, tail, out)
+            return d7(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 6:
-            return d6(weights, x, stride, groups, tail, out)
+            return d6(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 5:
-            return d5(weights, x, stride, groups, tail, out)
+            return d5(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 4:
-            return d4(weights, x, stride, groups, tail, out)
+            return d4(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 3:
-            return d3(weights, x, stride, groups, tail, out)
+            return d3(weights, x, stride, groups, tail, out, out_stride, bias)
         if tokens == 2:
-            return d2(weights, x, stride, groups, tail, out)
-        return d1(weights, x, stride, groups, tail, out)
+            return d2(weights, x, stride, groups, tail, out, out_stride, bias)
+        return d1(weights, x, stride, groups, tail, out, out_stride, bias)
 
     return wide_tile
 
@@ -81,14 +80,9 @@ def formats(kind):
 
 
 @helper
-def emit(results, tokens, out, out_stride, bias):
-    """Store one row's results for a tile of tokens: out[t] = result + bias."""
-    for t in range(tokens):
-        value = load_f32(results + 4 * t)
-        if bias != 0:
-            value += load_f32(bias)
-        store_f32(out + t * out_stride, value)
-    return 0
+def bias_of(bias, row):
+    """Entry `row` of a float32 vector; 0 where there is none."""
+    return load_f32(bias + 4 * row) if bias != 0 else to_float(0)
 
 
 def _tile_of(record, name):
@@ -100,7 +94,7 @@ def _tile_of(record, name):
 
 
 # step: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count, 8 bytes per weight row,
-# 9 bytes per input row, 10 bytes per output row, 11 scratch, 12 scratch bytes per thread, 13 decoder, 14 columns
+# 9 bytes per input row, 10 bytes per output row; of decoded_kernel: 11 scratch, 12 scratch bytes per thread, 13 decoder, 14 columns
 
 
 def step_kernel(record, name):
@@ -111,7 +105,6 @@ def step_kernel(record, name):
         weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)
         groups, tail, rows, tokens = load_i64(step + 32), load_i64(step + 40), load_i64(step + 48), load_i64(load_i64(step + 56))
         row_bytes, x_stride, out_stride = load_i64(step + 64), load_i64(step + 72), load_i64(step + 80)
-        results = load_i64(step + 88) + thread * load_i64(step + 96)
         start, last = share(rows, thread, threads), share(rows, thread + 1, threads)
         tiles = (tokens + limit - 1) // limit
         while start < last:
@@ -120,8 +113,8 @@ def step_kernel(record, name):
                 t = tokens * k // tiles
                 count = tokens * (k + 1) // tiles - t
                 for r in range(start, stop):
-                    tile(count, weights + r * row_bytes, x + t * x_stride, x_stride, groups, tail, results)
-                    emit(results, count, out + t * out_stride + 4 * r, out_stride, bias + 4 * r if bias != 0 else 0)
+                    at = out + t * out_stride + 4 * r
+                    tile(count, weights + r * row_bytes, x + t * x_stride, x_stride, groups, tail, at, out_stride, bias_of(bias, r))
             start = stop
         return 0
 
@@ -137,16 +130,15 @@ def decoded_kernel(record, name):
         weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)
         groups, tail, rows, tokens = load_i64(step + 32), load_i64(step + 40), load_i64(step + 48), load_i64(load_i64(step + 56))
         row_bytes, x_stride, out_stride = load_i64(step + 64), load_i64(step + 72), load_i64(step + 80)
-        results = load_i64(step + 88) + thread * load_i64(step + 96)
-        row = results + RESULT_BYTES
+        row = load_i64(step + 88) + thread * load_i64(step + 96)
         tiles = (tokens + limit - 1) // limit
         for r in range(share(rows, thread, threads), share(rows, thread + 1, threads)):
             call3(load_i64(step + 104), weights + r * row_bytes, row, load_i64(step + 112))
             for k in range(tiles):
                 t = tokens * k // tiles
                 count = tokens * (k + 1) // tiles - t
-                tile(count, row, x + t * x_stride, x_stride, groups, tail, results)
-                emit(results, count, out + t * out_stride + 4 * r, out_stride, bias + 4 * r if bias != 0 else 0)
+                at = out + t * out_stride + 4 * r
+                tile(count, row, x + t * x_stride, x_stride, groups, tail, at, out_stride, bias_of(bias, r))
         return 0
 
     linear.__name__ = linear.__qualname__ = name
