@@ -323,13 +323,8 @@ class Lowering:
         columns, m = self._width(buffer), self.memory
         _, count = self._rows(buffer)
         division = ("columns", columns)
-        reads = [(buffer, division)]
-        address = stride = 0
-        if other is not None:
-            address, stride = m.buffer(other), 4 * self._width(other)
-            reads.append((other, division))
-        row = (m.buffer(buffer), address, columns, count, 4 * columns, parameter, stride)
-        self._step(kernel, row, reads, ((buffer, division),))
+        row = (m.buffer(buffer), m.buffer(other), columns, count, 4 * columns, parameter, 4 * self._width(other))
+        self._step(kernel, row, ((buffer, division), (other, division)), ((buffer, division),))
 
     def _add(self, step):
         self._columns("add", step.out, step.ins[1], float_bits(step.args.get("scale", 1.0)))
@@ -338,10 +333,10 @@ class Lowering:
         self._columns("gated_" + step.args["act"], step.out, step.ins[1], ONE)
 
     def _scale(self, step):
-        self._columns("scale", step.out, None, float_bits(step.args["factor"]))
+        self._columns("scale", step.out, step.out, float_bits(step.args["factor"]))
 
     def _softcap(self, step):
-        self._columns("softcap", step.out, None, float_bits(step.args["cap"]))
+        self._columns("softcap", step.out, step.out, float_bits(step.args["cap"]))
 
     def _select(self, step):
         buffer, columns, m = step.out, self._width(step.out), self.memory

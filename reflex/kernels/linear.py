@@ -23,52 +23,27 @@ def share(count, thread, threads):
 
 
 def _choose(dots):
-    """A helper that calls the dot product of exactly `tokens` tokens."""
-
-    def make(dot):
-        @helper
-        def call(weights, x, stride, groups, tail, out, out_stride, bias):
-            dot(weights, x, stride, groups, tail, out, out_stride, bias)
-            return 0
-
-        return call
-
-    helpers = [make(dot) for dot in dots]
-    if len(helpers) == 4:
-        d1, d2, d3, d4 = helpers
+    """A helper that calls the dot product made for exactly `tokens` tokens."""
+    dot = dots[-1]
+    most = len(dots)
+    fewer = _choose(dots[:-1]) if most > 1 else None
+    if fewer is None:
 
         @helper
         def tile(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
-            if tokens == 4:
-                return d4(weights, x, stride, groups, tail, out, out_stride, bias)
-            if tokens == 3:
-                return d3(weights, x, stride, groups, tail, out, out_stride, bias)
-            if tokens == 2:
-                return d2(weights, x, stride, groups, tail, out, out_stride, bias)
-            return d1(weights, x, stride, groups, tail, out, out_stride, bias)
+            dot(weights, x, stride, groups, tail, out, out_stride, bias)
+            return 0
 
         return tile
-    d1, d2, d3, d4, d5, d6, d7, d8 = helpers
 
     @helper
-    def wide_tile(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
-        if tokens == 8:
-            return d8(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 7:
-            return d7(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 6:
-            return d6(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 5:
-            return d5(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 4:
-            return d4(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 3:
-            return d3(weights, x, stride, groups, tail, out, out_stride, bias)
-        if tokens == 2:
-            return d2(weights, x, stride, groups, tail, out, out_stride, bias)
-        return d1(weights, x, stride, groups, tail, out, out_stride, bias)
+    def tile_or_fewer(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
+        if tokens < most:
+            return fewer(tokens, weights, x, stride, groups, tail, out, out_stride, bias)
+        dot(weights, x, stride, groups, tail, out, out_stride, bias)
+        return 0
 
-    return wide_tile
+    return tile_or_fewer
 
 
 def formats(kind):

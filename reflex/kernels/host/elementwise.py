@@ -4,12 +4,10 @@ Steps over columns give each thread the columns that it computes as rows of a li
 between the two.
 """
 
-from ..arrays import array_copy, array_map, array_scale, array_softcap
+from ..arrays import array_copy, array_map, array_scale
 from ..export import export, helper
 from ..intrinsics import call3, float_of_bits, load_i64, load_u32
 from ..linear import share
-
-_axpy = array_map("_axpy", 2, 1, lambda v, x, s: v.fma(x[1], s[0], x[0]))
 
 
 def _silu_times(v, x, s):
@@ -23,60 +21,34 @@ def _gelu_times(v, x, s):
     return b.fmul(b.fmul(g, v.sigmoid(b.fmul(cubic, v.const(g.type, 1.5957691216057308)))), x[1])
 
 
-_silu = array_map("_silu", 2, 0, _silu_times)
-_gelu = array_map("_gelu", 2, 0, _gelu_times)
+COLUMN_STEPS = {  # step name -> lanes of (buffer, other), (parameter) -> new lanes of buffer
+    "add": lambda v, x, s: v.fma(x[1], s[0], x[0]),
+    "gated_silu": _silu_times,
+    "gated_gelu": _gelu_times,
+    "scale": lambda v, x, s: v.b.fmul(x[0], s[0]),
+    "softcap": lambda v, x, s: v.b.fmul(s[0], v.tanh(v.b.fdiv(x[0], s[0]))),
+}
+
 
 # step: 0 buffer, 1 other, 2 columns, 3 address of the row count, 4 bytes per row, 5 parameter (float32 bits), 6 bytes per other row
 
 
-@export
-def add(step, thread, threads):
-    """buffer += parameter x other."""
-    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
-    for row in range(load_i64(load_i64(step + 24))):
-        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
-        _axpy(at, at, load_i64(step + 8) + row * load_i64(step + 48) + 4 * first, last - first, float_of_bits(load_i64(step + 40)))
-    return 0
+def _over_columns(name, body):
+    change = array_map(f"_{name}", 2, 1, body)
+
+    def kernel(step, thread, threads):
+        first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
+        for row in range(load_i64(load_i64(step + 24))):
+            at = load_i64(step) + row * load_i64(step + 32) + 4 * first
+            other = load_i64(step + 8) + row * load_i64(step + 48) + 4 * first
+            change(at, at, other, last - first, float_of_bits(load_i64(step + 40)))
+        return 0
+
+    return kernel
 
 
-@export
-def gated_silu(step, thread, threads):
-    """buffer = silu(buffer) x other."""
-    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
-    for row in range(load_i64(load_i64(step + 24))):
-        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
-        _silu(at, at, load_i64(step + 8) + row * load_i64(step + 48) + 4 * first, last - first)
-    return 0
-
-
-@export
-def gated_gelu(step, thread, threads):
-    """buffer = gelu(buffer) x other."""
-    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
-    for row in range(load_i64(load_i64(step + 24))):
-        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
-        _gelu(at, at, load_i64(step + 8) + row * load_i64(step + 48) + 4 * first, last - first)
-    return 0
-
-
-@export
-def scale(step, thread, threads):
-    """buffer *= parameter."""
-    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
-    for row in range(load_i64(load_i64(step + 24))):
-        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
-        array_scale(at, at, last - first, float_of_bits(load_i64(step + 40)))
-    return 0
-
-
-@export
-def softcap(step, thread, threads):
-    """buffer = parameter x tanh(buffer / parameter)."""
-    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
-    for row in range(load_i64(load_i64(step + 24))):
-        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
-        array_softcap(at, at, last - first, float_of_bits(load_i64(step + 40)))
-    return 0
+for _name, _body in COLUMN_STEPS.items():
+    export(_over_columns(_name, _body), name=_name)
 
 
 # step: 0 buffer, 1 token index per wanted row (int64, ascending), 2 columns, 3 address of the wanted row count, 4 bytes per row
