@@ -78,10 +78,10 @@ def _blocks(v, record, p, x, index, count, accumulators):
         lane = b.gep(at, [eight])
         value = _codes_dot(v, record, codes, v.load(b.gep(at, [b.mul(index, ir.Constant(i64, 32))]), codes.type))
         d = v.fours(b.fmul(scale, v.load(v.at(lane, SCALES), scale.type)), 0, 2 * count)
-        total = v.fit(b.fmul(value, d), lanes)
+        total = v.fma(v.fit(value, lanes), v.fit(d, lanes), b.load(accumulators[t]))
         if minimum is not None:
             total = b.fadd(total, v.fit(b.fmul(minimum, v.load(v.at(lane, SUMS), scale.type)), lanes))
-        b.store(b.fadd(b.load(accumulators[t]), total), accumulators[t])
+        b.store(total, accumulators[t])
 
 
 def _trailing(v, record, weights, x, tail, accumulators):

@@ -1,0 +1,104 @@
+"""The ahead-of-time compiler: same bytes every time, nothing compiled twice, nothing linked that needs a library."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reflex import native
+from reflex.kernels.linker import LinkError, link
+from reflex.kernels.target import TARGETS, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+import precompile  # noqa: E402
+
+llvm = pytest.importorskip("llvmlite.binding")
+
+
+def compiled(stem, level):
+    """The object of one kernel file, compiled in a process of its own."""
+    code = f"import sys; from reflex.kernels.compile import compile_stem; sys.stdout.buffer.write(compile_stem({stem!r})[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environment(TARGETS[level])}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+    return done.stdout
+
+
+def object_of(text):
+    """An x86-64 object from LLVM assembly."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(reloc="pic", codemodel="small")
+    return machine.emit_object(llvm.parse_assembly(text))
+
+
+def test_same_bytes_every_time():
+    level = native.library().level
+    first, second = (hashlib.sha256(compiled("logits", level)).hexdigest() for _ in range(2))
+    assert first == second
+
+
+def test_arm_code_is_compiled_and_linked():
+    blob, symbols = link([("quantize", compiled("quantize", "aarch64"))], {"table": b"abc"})
+    assert {"quantize_rows", "quantize_columns", "table"} <= set(symbols)
+    assert blob[symbols["table"] :][:3] == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("declare double @sin(double)\ndefine double @f(double %x) { %y = call double @sin(double %x)\n ret double %y }", "sin"),
+        ("@g = global i64 7\ndefine i64 @f() { %x = load i64, ptr @g\n ret i64 %x }", "writable section|relocation"),
+        ("@g = external global i64\ndefine i64 @f() { %x = load i64, ptr @g\n ret i64 %x }", "g"),
+    ],
+)
+def test_what_needs_a_library_or_data_is_refused(text, complaint):
+    with pytest.raises(LinkError, match=complaint):
+        link([("bad", object_of(text))], {})
+
+
+def test_objects_call_each_other():
+    caller = object_of("declare i64 @g(i64)\ndefine i64 @f(i64 %x) { %y = call i64 @g(i64 %x)\n %z = add i64 %y, 1\n ret i64 %z }")
+    callee = object_of("define i64 @g(i64 %x) { %y = mul i64 %x, 3\n ret i64 %y }")
+    assert set(link([("caller", caller), ("callee", callee)], {})[1]) == {"f", "g"}
+    with pytest.raises(LinkError, match="twice"):
+        link([("callee", callee), ("again", callee)], {})
+
+
+def test_a_kernel_depends_on_what_it_imports():
+    files = {p.relative_to(ROOT).as_posix() for p in precompile.sources(precompile.HOST / "linear_small.py")}
+    assert {"reflex/kernels/dot.py", "reflex/kernels/vector.py", "reflex/quant/q4_0.py", "reflex/quant/lanes.py"} <= files
+    assert not any(name.startswith(("reflex/gguf/", "reflex/cli/")) for name in files)
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """precompile working on a copy of cache/."""
+    shutil.copytree(precompile.CACHE, tmp_path / "cache")
+    monkeypatch.setattr(precompile, "CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_nothing_is_compiled_again(copy, monkeypatch, capfd):
+    levels = [path.stem.removeprefix("host-") for path in sorted(copy.glob("host-*.bin"))]
+    before = {path.name: path.read_bytes() for path in copy.glob("host-*.bin")}
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("a compiler was started"))
+    precompile.build(levels, 1)
+    assert {path.name: path.read_bytes() for path in copy.glob("host-*.bin")} == before
+
+
+def test_check_finds_damage(copy):
+    assert precompile.check() == []
+    blob = next(copy.glob("host-*.bin"))
+    blob.write_bytes(blob.read_bytes()[:-1] + b"x")
+    assert any("does not match" in line for line in precompile.check())
+    blob.unlink()
+    assert any("missing" in line for line in precompile.check())
+    (copy / "manifest.json").unlink()
+    assert any("manifest.json" in line for line in precompile.check())
