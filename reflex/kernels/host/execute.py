@@ -6,7 +6,8 @@ kernel(operands address, share, shares) does one. Threads claim shares, so the c
 that the system has not scheduled, and nobody waits but for a share that somebody is computing.
 
 CLAIMED and FINISHED count shares over the life of the team and only grow: every share ever run has a number of its
-own, and a worker that wakes too late finds its numbers taken.
+own, and a worker that wakes too late finds its numbers taken. COMMAND is odd while an evaluation is being prepared,
+even once it may be joined, and negative at the end.
 """
 
 from ..export import export, helper
@@ -87,10 +88,12 @@ def execute(table, count, team, threads):
     if threads == 1:
         return run_phase(table, 0, count, 0, 1)
     base = atomic_load(team + FINISHED)
+    command = atomic_load(team + COMMAND)
+    atomic_store(team + COMMAND, command + 1)
     atomic_store(team + TABLE, table)
     atomic_store(team + COUNT, count)
     atomic_store(team + BASE, base)
-    atomic_store(team + COMMAND, atomic_load(team + COMMAND) + 1)
+    atomic_store(team + COMMAND, command + 2)
     wake(team, COMMAND)
     return run_steps(table, count, team, base, threads)
 
@@ -99,21 +102,22 @@ def execute(table, count, team, threads):
 def worker(team, threads):
     """Help with every `execute` of the team until dismissed."""
     seen = 0
+    spins = 0
     while True:
-        spins = 0
-        while atomic_load(team + COMMAND) == seen:
-            spins += 1
-            if spins < SPINS:
-                pause()
-            else:
-                sleep_while(team, COMMAND, seen)
         command = atomic_load(team + COMMAND)
         if command < 0:
             return 0
-        table, count, base = atomic_load(team + TABLE), atomic_load(team + COUNT), atomic_load(team + BASE)
-        if atomic_load(team + COMMAND) == command:  # else the next evaluation was being prepared while we read
-            seen = command
-            run_steps(table, count, team, base, threads)
+        if command == seen and spins >= SPINS:
+            sleep_while(team, COMMAND, seen)
+        elif command == seen or command & 1 != 0:
+            spins += 1
+            pause()
+        else:
+            table, count, base = atomic_load(team + TABLE), atomic_load(team + COUNT), atomic_load(team + BASE)
+            if atomic_load(team + COMMAND) == command:  # else the next evaluation was being prepared while we read
+                seen = command
+                spins = 0
+                run_steps(table, count, team, base, threads)
 
 
 @export
