@@ -20,15 +20,15 @@ WIDTH, LABELS, RIGHT = 880, 230, 90  # px: the picture, room for names on the le
 BAR, ROW = 22, 34  # px: height of a bar, distance between bars
 COLOURS = ("#4e79a7", "#76b7b2", "#edc948", "#59a14f", "#b07aa1", "#9c755f", "#e15759", "#ff9da7", "#bab0ac")
 MEANING = {
-    "launch": "shell and interpreter start",
+    "launch": "interpreter start",
     "arguments": "command line and its module",
     "imports": "Reflex's own modules",
     "header": "map the file, walk its header",
-    "tokenizer": "vocabulary and its rules",
+    "tokenizer": "token tables, prompt to ids",
     "program": "family record to steps",
     "kernels": "map the code, plan the buffers",
     "encode": "prompt and candidates to ids",
-    "prefill": "token tables, prompt to ids, forward pass",
+    "prefill": "forward pass, scores",
     "score": "log-probabilities",
     "result": "print the result",
     "exit": "first byte seen by the caller",

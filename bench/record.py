@@ -12,6 +12,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import sysconfig
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,8 +33,13 @@ def machine():
         "cores": os.cpu_count(),
         "memory_gib": round(int(total.split()[1]) / 2**20, 1),
         "kernel": platform.release().split("-")[0],
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()} ({'optimised' if optimised_python() else 'plain'} build)",
     }
+
+
+def optimised_python():
+    """Whether this Python was compiled with profile-guided optimisation, which a cold start feels: distributions do it."""
+    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
 
 
 def model(path):
