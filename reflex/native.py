@@ -180,30 +180,39 @@ def _fstat_path(path):
 class Library:
     """A mapped blob. Attribute access gives the exported function; `address(name)` gives a table or entry address."""
 
-    def __init__(self, path, level, symbols, mapping):
+    def __init__(self, path, level, listing, mapping):
         self.path = path
         self.level = level
-        self._symbols = symbols  # name -> (offset, arity); arity -1: a table of bytes
+        self._listing = listing  # b"\nname offset arity\n...": read when a name is asked for; arity -1: a table of bytes
         self._base = mapping.address
 
-    def __getattr__(self, name):
-        entry = self._symbols.get(name)
-        if entry is None:
+    def _find(self, name):
+        """(address, arity) of a symbol, or None."""
+        at = self._listing.find(b"\n%s " % name.encode())
+        if at < 0:
+            return None
+        _, offset, arity = self._listing[at + 1 : self._listing.index(b"\n", at + 1)].split()
+        return self._base + int(offset), int(arity)
+
+    def _symbol(self, name):
+        found = self._find(name)
+        if found is None:
             raise KernelCacheError(f"no kernel named {name!r}", where=self.path, remedy=REPAIR)
-        f = function(self._base + entry[0], entry[1])
+        return found
+
+    def __getattr__(self, name):
+        f = function(*self._symbol(name))
         self.__dict__[name] = f
         return f
 
     def __contains__(self, name):
-        return name in self._symbols
+        return self._find(name) is not None
 
     def address(self, name):
-        if name not in self._symbols:
-            raise KernelCacheError(f"no kernel named {name!r}", where=self.path, remedy=REPAIR)
-        return self._base + self._symbols[name][0]
+        return self._symbol(name)[0]
 
     def names(self):
-        return list(self._symbols)
+        return [line.split()[0].decode() for line in self._listing.split(b"\n") if line]
 
 
 def checksum_of(data):
@@ -213,20 +222,15 @@ def checksum_of(data):
 
 
 def read_header(data, path):
-    """Split a blob's first page(s): returns (level, code offset, code size, checksum, symbols)."""
+    """Split a blob's first page(s): returns (level, code offset, code size, checksum, symbol listing)."""
     if data[:8] != MAGIC:
         raise KernelCacheError("not a kernel blob", expected=MAGIC.decode(), found=repr(data[:8]), where=path, remedy=REPAIR)
-    end = data.find(b"\n\n")
+    first, end = data.find(b"\n"), data.find(b"\n\n")
     if end < 0:
         raise KernelCacheError("kernel blob is cut short in its header", where=path, remedy=REPAIR)
-    lines = data[:end].decode("ascii", "replace").split("\n")
     try:
-        _, level, offset, size, checksum = lines[0].split()
-        symbols = {}
-        for line in lines[1:]:
-            name, at, arity = line.split()
-            symbols[name] = (int(at), int(arity))
-        return level, int(offset), int(size), checksum, symbols
+        _, level, offset, size, checksum = data[:first].decode("ascii", "replace").split()
+        return level, int(offset), int(size), checksum, data[first : end + 1]
     except ValueError:
         raise KernelCacheError("kernel blob has a malformed header", where=path, remedy=REPAIR) from None
 
@@ -246,7 +250,7 @@ def load(path, expected_level=None):
         _close(descriptor)
     data = view(mapping.address, total)
     head = bytes(data[: min(total, 65536)])
-    level, offset, size, checksum, symbols = read_header(head, path)
+    level, offset, size, checksum, listing = read_header(head, path)
     if expected_level is not None and level != expected_level:
         raise KernelCacheError("kernel blob is for another CPU", expected_level, level, path, REPAIR)
     if offset + size != total:
@@ -254,7 +258,7 @@ def load(path, expected_level=None):
     found = checksum_of(data[head.index(b"\n") + 1 :])
     if found != checksum:
         raise KernelCacheError("kernel blob is corrupt", f"checksum {checksum}", found, path, REPAIR)
-    return Library(path, level, symbols, Mapping(mapping.address + offset, size))
+    return Library(path, level, listing, Mapping(mapping.address + offset, size))
 
 
 _library = []

@@ -178,18 +178,24 @@ def _read_tensors(header, view, records, first):
     room = header.size - header.data_start
     mask = header.alignment - 1
     tensors = header.tensors
+    shapes = {}  # bytes of the dimensions -> tuple; a model has few
+    start = records[first] if len(records) > first else len(view)
+    text = bytes(view[start:])  # the tensor records: slices of bytes cost half of a view's
     end = 0
     dense = True
     for i in range(first, len(records), 8):
         at, length, kind, dims, elements, nbytes, offset, _ = records[i : i + 8]
-        data = view[at : at + length]
+        data = text[at - start : at - start + length]
         try:
             name = str(data, "utf-8")
         except UnicodeDecodeError:
             raise _not_text(header, data, at, "tensor name") from None
         if name in tensors:
             raise _twice(header, "tensor", name, at - 8)
-        shape = tuple(view[dims : dims + 8 * (kind >> 32)].cast("Q"))
+        key = text[dims - start : dims - start + 8 * (kind >> 32)]
+        shape = shapes.get(key)
+        if shape is None:
+            shape = shapes[key] = tuple(memoryview(key).cast("Q"))
         tensors[name] = Tensor(name, kind & 0xFFFFFFFF, shape, base + offset, nbytes, elements)
         if offset & mask or offset < end:
             dense = False
