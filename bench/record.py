@@ -12,7 +12,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-import sysconfig
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,13 +32,13 @@ def machine():
         "cores": os.cpu_count(),
         "memory_gib": round(int(total.split()[1]) / 2**20, 1),
         "kernel": platform.release().split("-")[0],
-        "python": f"{platform.python_version()} ({'optimised' if optimised_python() else 'plain'} build)",
+        "python": f"{platform.python_version()} ({'system' if distribution_python() else 'own'} build)",
     }
 
 
-def optimised_python():
-    """Whether this Python was compiled with profile-guided optimisation, which a cold start feels: distributions do it."""
-    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+def distribution_python():
+    """Whether this Python belongs to the system: those are built with profiles, and a cold start feels it."""
+    return sys.base_prefix == "/usr"
 
 
 def model(path):
