@@ -5,7 +5,6 @@ Every exported function takes and returns 64-bit integers; addresses are integer
 Refuses: a blob that is missing, for another CPU, of another build, or damaged (KernelCacheError).
 """
 
-import sys
 from _ctypes import CFuncPtr, _SimpleCData, addressof, dlopen, dlsym
 from _imp import source_hash
 from posix import O_CLOEXEC, O_RDONLY
@@ -24,10 +23,6 @@ REPAIR = "run: python precompile.py (or reinstall the wheel)"
 
 class Int64(_SimpleCData):
     _type_ = "q"
-
-
-class Byte(_SimpleCData):
-    _type_ = "c"
 
 
 class Double(_SimpleCData):
@@ -283,7 +278,3 @@ def library():
         else:
             raise KernelCacheError("kernel cache is missing", f"host-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
     return _library[0]
-
-
-def platform_supported():
-    return sys.platform == "linux"

@@ -14,6 +14,7 @@ from .lowering import STEP_WORDS, Lowering, float_bits
 BATCH = 512  # most tokens per evaluation
 SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
 LINE = 64
+SYSCALL_WORD, FUTEX_WORD = 32, 33  # of the team block (kernels/host/execute.py)
 FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
 MADV_NOHUGEPAGE = 15
 
@@ -149,8 +150,8 @@ class Team:
     def start(self):
         self.block = native.alloc(4096, "thread team")
         words = native.view(self.block.address, 64, "q")
-        words[32] = native.libc_address("syscall")
-        words[33] = FUTEX_NUMBERS[native.machine()]
+        words[SYSCALL_WORD] = native.libc_address("syscall")
+        words[FUTEX_WORD] = FUTEX_NUMBERS[native.machine()]
         for _ in range(1, self.threads):
             done = _thread.allocate_lock()
             done.acquire()

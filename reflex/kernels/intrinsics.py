@@ -4,7 +4,6 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .export import inline
 from .target import current
 
 I64 = types.int64
@@ -80,17 +79,6 @@ load_f32 = _loader("load_f32", f32, None, F32)
 load_f64 = _loader("load_f64", f64, None, F64)
 
 
-@intrinsic
-def load_f16(typingctx, address):
-    """The half float at an address, as float32."""
-
-    def codegen(context, builder, signature, arguments):
-        bits = builder.load(builder.inttoptr(arguments[0], i16.as_pointer()), align=1)
-        return half_to_single(builder, bits)
-
-    return F32(I64), codegen
-
-
 def _storer(name, kind, narrow, argument):
     def codegen(context, builder, signature, arguments):
         value = builder.trunc(arguments[1], kind) if narrow else arguments[1]
@@ -141,11 +129,6 @@ def bits_of_float(typingctx, value):
     return I64(F32), codegen
 
 
-@inline
-def load_bf16(address):
-    return float_of_bits(load_u16(address) << 16)
-
-
 def _comparison(name, operator):
     def codegen(context, builder, signature, arguments):
         return builder.icmp_unsigned(operator, arguments[0], arguments[1])
@@ -185,16 +168,6 @@ def _float_unary(name, llvm):
 sqrt = _float_unary("sqrt", "llvm.sqrt.f32")
 absolute = _float_unary("absolute", "llvm.fabs.f32")
 round_even = _float_unary("round_even", "llvm.rint.f32")
-
-
-@intrinsic
-def to_int(typingctx, value):
-    """float32 to int64, towards zero."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.fptosi(arguments[0], i64)
-
-    return I64(F32), codegen
 
 
 @intrinsic

@@ -72,6 +72,18 @@ def test_linear(library, block):
         assert (np.abs(found - exact) <= bound).all()
 
 
+def test_run_time_and_kernels_agree_on_layouts():
+    """The run time never imports kernels, so it repeats a few sizes of theirs."""
+    from reflex.backends import cpu, lowering
+    from reflex.kernels import dot
+    from reflex.kernels.host import attention, execute
+
+    assert lowering.QUANTIZED_GROUP == dot.QUANTIZED_GROUP
+    assert 8 * lowering.STEP_WORDS == execute.STEP_BYTES
+    assert cpu.SLOTS == attention.SLOTS
+    assert (8 * cpu.SYSCALL_WORD, 8 * cpu.FUTEX_WORD) == (execute.SYSCALL, execute.FUTEX_NUMBER)
+
+
 def test_tokens_do_not_depend_on_their_tile(library):
     """The same rows alone and in any company, bit for bit, in every format with a vector kernel."""
     for block in WEIGHTS:
