@@ -1,0 +1,58 @@
+"""Cases of CUDA kernels: one launch with numpy arguments and what must come out. The emulator and a device run the same ones."""
+
+import importlib
+from pathlib import Path
+
+import numpy
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+class Case:
+    """`args`: numpy arrays (the kernel may write them) and Python numbers. `wanted`: {index of an array argument: expected}.
+
+    `tolerance` is relative to the largest wanted magnitude; 0 asks for equality. `emulate=False`: too large for the emulator.
+    """
+
+    def __init__(self, label, kernel, grid, args, wanted, shared=0, tolerance=1e-5, cooperative=False, emulate=True):
+        self.label = label
+        self.kernel = kernel
+        self.grid = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+        self.args = args
+        self.wanted = wanted
+        self.shared = shared  # bytes of dynamic shared memory
+        self.tolerance = tolerance
+        self.cooperative = cooperative
+        self.emulate = emulate
+
+    def fresh(self):
+        return [a.copy() if isinstance(a, numpy.ndarray) else a for a in self.args]
+
+    def check(self, args):
+        """Complaints about what a run left in `args`."""
+        for index, wanted in self.wanted.items():
+            found = args[index].reshape(wanted.shape)
+            if self.tolerance == 0:
+                if not numpy.array_equal(found, wanted):
+                    yield f"{self.label}: argument {index} differs in {int((found != wanted).sum())} of {wanted.size} places"
+                continue
+            found, wanted = found.astype(numpy.float64), wanted.astype(numpy.float64)
+            error = numpy.abs(found - wanted).max() / max(numpy.abs(wanted).max(), 1e-30)
+            if not error <= self.tolerance:
+                yield f"{self.label}: argument {index} is off by {error:.3g} of the largest, allowed {self.tolerance:.3g}"
+
+
+def modules():
+    return [importlib.import_module(f"cases.{p.stem}") for p in sorted(FOLDER.glob("*.py")) if p.stem != "__init__"]
+
+
+def emulate(case):
+    """Run a case in the lockstep emulator; returns the arguments afterwards."""
+    import emulator
+
+    from reflex.kernels.cuda.compile import load_all
+
+    kernel = load_all()[case.kernel]
+    args = case.fresh()
+    emulator.launch(kernel.function, case.grid[:2], kernel.threads, args, dyn=case.shared, cooperative=case.cooperative)
+    return args
