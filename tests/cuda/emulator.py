@@ -94,6 +94,7 @@ class Ops:
     def bits2f(s, w): return _f(w)
     def f2bits(s, f): return _u(f)
     def globaltimer(s): return 0
+    def address(s, p, i): return p.a.ctypes.data + int(i) * p.a.dtype.itemsize
     def pdl_wait(s): pass
     def pdl_launch(s): pass
     def cp_async16(s, d, di, g, gi): CUR.pend.append((d.words(di, 4), g.words(gi, 4)))
@@ -158,6 +159,30 @@ SPIN = {"ld_acquire": lambda p, i: p[i]}
 COLL = set(WARP) | set(BLOCK) | set(SPIN)
 
 
+def _load(address, code):
+    """what lies at an address of one of the launch's arrays"""
+    size = np.dtype(code).itemsize
+    for a in ARRAYS:
+        i = address - a.ctypes.data
+        if 0 <= i and i + size <= a.nbytes: return a.reshape(-1).view(np.uint8)[i:i + size].view(code)[0]
+    raise EmuError(f"out of bounds: {size} bytes at address {address}")
+
+
+ARRAYS = []                            # of the running launch
+MEMORY = {                             # twins of the accessors in kernels/cuda/memory.py
+    **{k: (lambda address, code=c: int(_load(address, code))) for k, c in
+       dict(u8="u1", i8="i1", u16="<u2", i16="<i2", u32="<u4", i32="<i4").items()},
+    **{k: (lambda address, code=c: np.float32(_load(address, code))) for k, c in dict(f16="<f2", f32="<f4", f64="<f8", i64="<i8").items()},
+    "float32": np.float32, "float_of_bits": _f, "half_of_bits": lambda bits: np.float32(np.uint16(bits).view(np.float16)),
+}
+
+
+def _accessor(intrinsic):
+    """twin of an accessor (by its name) or of a table (by its data)"""
+    data = getattr(intrinsic, "data", None)
+    return MEMORY.get(intrinsic._name, intrinsic) if data is None else memoryview(data).cast("b").__getitem__
+
+
 class _Rewrite(ast.NodeTransformer):
     def visit_Call(self, n):
         self.generic_visit(n)
@@ -175,12 +200,14 @@ def _gen(fn, env):
     ns = dict(fn.__globals__)
     if fn.__closure__:
         ns.update(zip(fn.__code__.co_freevars, (c.cell_contents for c in fn.__closure__)))
-    rw = _Rewrite(); rw.devs = {k for k, v in ns.items() if hasattr(v, "py_func")}
+    used = set(fn.__code__.co_names) | set(fn.__code__.co_freevars)
+    rw = _Rewrite(); rw.devs = {k for k in used if hasattr(ns.get(k), "py_func")}
+    ns.update({k: _accessor(ns[k]) for k in used if type(ns.get(k)).__name__ == "_Intrinsic"})
     rw.visit(tree)
     d.body.append(ast.parse("if 0: yield").body[0])       # always a generator
     ast.fix_missing_locations(tree)
-    ns.update(env)
     for k in rw.devs: ns[k] = _gen(ns[k].py_func, env)
+    ns.update({k: v for k, v in env.items() if k not in rw.devs and k not in fn.__code__.co_freevars})
     exec(compile(tree, f"<emu {fn.__name__}>", "exec"), ns)
     return ns[d.name]
 
@@ -282,6 +309,7 @@ def launch(fn, grid, block, args, dyn=0, cooperative=False):
                min=min, max=max, abs=abs)
     g = _gen(fn, env)
     a = [Ptr(x) if isinstance(x, np.ndarray) else x for x in args]
+    ARRAYS[:] = [x for x in args if isinstance(x, np.ndarray)]
     mk = lambda x, y: _Block(g, _Dim(x, y, 0), _Dim(block), _Dim(gx, gy), a, dyn)
     old = np.seterr(over="ignore")
     if cooperative:

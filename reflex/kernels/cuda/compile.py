@@ -13,7 +13,7 @@ from numba import cuda
 from . import export
 
 HERE = Path(__file__).parent
-NOT_KERNELS = {"__init__", "ptx", "export", "compile"}
+NOT_KERNELS = {"__init__", "ptx", "export", "compile", "memory"}
 
 
 def load_all():
@@ -54,7 +54,7 @@ def merge(texts):
         bodies.append(body)
     seen, lines = set(), []
     for line in (head + ".address_size 64\n" + "\n".join(bodies)).split("\n"):
-        if line.startswith(".extern .shared"):
+        if line.startswith((".extern .shared", ".global .align 16 .b8 table_")):  # tables of block formats
             if line in seen:
                 continue
             seen.add(line)
