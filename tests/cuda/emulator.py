@@ -7,6 +7,7 @@ Needs only numpy (no numba): bounds are checked, cp.async data arrive only at wa
 divergent collectives and missing arrivals are errors."""
 import ast, inspect, textwrap, types as pytypes
 import random
+from fractions import Fraction
 import numpy as np
 
 RNG = random.Random(0)
@@ -72,6 +73,7 @@ class Ops:
     def ldg32(s, p, i): return int(p.words(i, 1)[0])
     def ldgf(s, p, i): return p[i]
     def ldgf4(s, p, i): return tuple(p.words(i, 4).view(np.float32))
+    ldf4 = ldgf4
     def st128(s, p, i, a, b, c, d): p.words(i, 4)[:] = [uint32(x) for x in (a, b, c, d)]
     sts128 = st128
     def stf4(s, p, i, *v): p.words(i, 4)[:] = np.array(v, np.float32).view(np.uint32)
@@ -92,6 +94,9 @@ class Ops:
     def tanh(s, x): return np.tanh(np.float32(x))
     def f2i_rn(s, x): return int(np.rint(x))
     def bits2f(s, w): return _f(w)
+    def fmaf(s, a, b, c): return np.float32(np.longdouble(a) * np.longdouble(b) + np.longdouble(c))
+    def fmad(s, a, b, c): return float(Fraction(a) * Fraction(b) + Fraction(c)) if all(map(np.isfinite, (a, b, c))) else a * b + c
+    def d2i_rn(s, x): return int(np.rint(x))
     def f2bits(s, f): return _u(f)
     def globaltimer(s): return 0
     def address(s, p, i): return p.a.ctypes.data + int(i) * p.a.dtype.itemsize
@@ -305,7 +310,7 @@ class _Block:
 
 def launch(fn, grid, block, args, dyn=0, cooperative=False):
     gx, gy = (grid, 1) if isinstance(grid, int) else grid
-    env = dict(cuda=_Cuda(), ptx=Ops(), int32=int32, uint32=uint32, int64=int64, float32=float32,
+    env = dict(cuda=_Cuda(), ptx=Ops(), int32=int32, uint32=uint32, int64=int64, float32=float32, float64=float,
                min=min, max=max, abs=abs)
     g = _gen(fn, env)
     a = [Ptr(x) if isinstance(x, np.ndarray) else x for x in args]
