@@ -1,6 +1,8 @@
 """Every environment variable that Reflex reads at run time, each a function here. Nothing else reads the environment.
 
 REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
+
+CUDA_VISIBLE_DEVICES belongs to the CUDA driver, which applies it; here it only says whether there is any use in asking.
 """
 
 from posix import environ
@@ -15,3 +17,9 @@ def start_ns():
 def child_environment(start):
     """This process's environment for a child that counts its phases from `start`, in ns of time.perf_counter_ns."""
     return {**environ, b"REFLEX_T0": b"%d" % start}
+
+
+def devices_hidden():
+    """Whether CUDA_VISIBLE_DEVICES hides every device: set to nothing, or beginning with a number below 0."""
+    text = environ.get(b"CUDA_VISIBLE_DEVICES")
+    return text is not None and (not text.strip() or text.strip().startswith(b"-"))

@@ -72,6 +72,7 @@ COLD += (
     "__init__",
     "backends/__init__",
     "backends/cpu",
+    "backends/cuda/",
     "cli/__init__",
     "cli/front",
     "cli/output",

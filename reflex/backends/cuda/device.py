@@ -1,0 +1,265 @@
+"""One CUDA device: chosen, started on a thread of its own, its memory, its stream.
+
+`begin(selection)` returns at once; the driver's start (a tenth of a second) passes while the caller reads the model. Jobs
+given with `then` run on the device thread afterwards; `ready()` waits for all of it, makes the device current in the calling
+thread and raises what went wrong. Refuses use after a fork: a child process cannot use its parent's device.
+"""
+
+import _thread
+from _ctypes import addressof
+from posix import getpid
+from posix import stat as _stat
+from time import perf_counter_ns
+
+from ... import settings
+from ...errors import DeviceError, OutOfMemoryError
+from ...native import Int64, UInt8, libc
+from . import driver
+from .driver import call, word
+
+NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")  # where a driver lies: Linux, WSL, Tegra
+MULTIPROCESSORS, MAJOR, MINOR, INTEGRATED, L2_BYTES = 16, 75, 76, 18, 38
+MEMORY_CLOCK, BUS_BITS, SHARED_BYTES, COOPERATIVE = 36, 37, 97, 95
+MEBIBYTE = 1 << 20
+
+
+def available():
+    """Whether this machine seems to have a device that is not hidden: cheap, touches no driver, can be wrong."""
+    if settings.devices_hidden():
+        return False
+    for path in NODES:
+        try:
+            _stat(path)
+            return True
+        except OSError:
+            continue
+    return False
+
+
+class Device:
+    """A started device, current in the thread that made it. All copies and launches are queued on `stream`."""
+
+    def __init__(self, ordinal, handle):
+        self.ordinal = ordinal
+        self.handle = handle
+        self.name = name_of(handle)
+        self.uuid = uuid_of(handle)
+        self.capability = self.attribute(MAJOR), self.attribute(MINOR)
+        self.driver = driver.version()  # 12080: supports CUDA 12.8
+        self.context = self.stream = 0
+        self.marks = []  # (phase, perf_counter_ns at its end), of the device thread
+        self.process = getpid()
+
+    def mark(self, name):
+        """The phase `name` of the device thread ends now."""
+        self.marks.append((name, perf_counter_ns()))
+
+    def open(self):
+        """Make the primary context and the stream."""
+        try:
+            self.context = word("cuDevicePrimaryCtxRetain", self.handle)
+        except OutOfMemoryError as error:
+            error.message = "no device memory left for a context"
+            raise
+        self.attach()
+        self.stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+        return self
+
+    def attach(self):
+        """Make the device current in this thread; every thread that uses it needs this once."""
+        if getpid() != self.process:
+            remedy = "open the model after the fork, or start processes with the spawn method"
+            raise DeviceError("the device was started before this process was forked", remedy=remedy)
+        call("cuCtxSetCurrent", self.context)
+
+    def attribute(self, number):
+        """A CUdevice_attribute."""
+        return word("cuDeviceGetAttribute", number, self.handle)
+
+    @property
+    def multiprocessors(self):
+        return self.attribute(MULTIPROCESSORS)
+
+    @property
+    def bandwidth(self):
+        """Memory bandwidth in bytes per second, from clock and bus width; 0 where the driver does not say."""
+        return self.attribute(MEMORY_CLOCK) * 1000 * 2 * self.attribute(BUS_BITS) // 8
+
+    # ---- memory ----
+
+    def memory(self):
+        """(free, total) bytes."""
+        cells = (Int64 * 2)()
+        call("cuMemGetInfo_v2", addressof(cells), addressof(cells) + 8)
+        return cells[0], cells[1]
+
+    def allocate(self, size, what):
+        """Address of `size` bytes of device memory; OutOfMemoryError says what needs how much and what is free."""
+        cell = Int64()
+        status = driver.function("cuMemAlloc_v2")(addressof(cell), size)
+        if status == driver.OUT_OF_MEMORY:
+            free, total = self.memory()
+            found = f"{free // MEBIBYTE} of {total // MEBIBYTE} MiB"
+            need = f"{-(-size // MEBIBYTE)} MiB free for {what}"
+            raise OutOfMemoryError("out of device memory", need, found, self.name, driver.REMEDIES[driver.OUT_OF_MEMORY])
+        if status:
+            raise driver.failure("cuMemAlloc_v2", status)
+        return cell.value
+
+    def free(self, address):
+        call("cuMemFree_v2", address)
+
+    def pinned(self, size):
+        """Address of `size` bytes of host memory that the device reads and writes directly."""
+        return word("cuMemHostAlloc", size, 0)
+
+    def free_pinned(self, address):
+        call("cuMemFreeHost", address)
+
+    def copy_in(self, target, source, size):
+        """Queue a copy from host memory; pinned memory must stay unchanged until a synchronize."""
+        call("cuMemcpyHtoDAsync_v2", target, source, size, self.stream)
+
+    def copy_out(self, target, source, size):
+        """Queue a copy to host memory, there after `synchronize`."""
+        call("cuMemcpyDtoHAsync_v2", target, source, size, self.stream)
+
+    def fill(self, target, value, words):
+        """Queue storing a 32-bit value `words` times."""
+        call("cuMemsetD32Async", target, value, words, self.stream)
+
+    def synchronize(self):
+        """Wait until the stream is done; DeviceError when something in it failed."""
+        call("cuStreamSynchronize", self.stream)
+
+    def close(self):
+        """Give back stream and context; only a process that lives on needs this."""
+        if self.context and getpid() == self.process:
+            call("cuCtxSetCurrent", self.context)
+            call("cuStreamDestroy_v2", self.stream)
+            call("cuDevicePrimaryCtxRelease_v2", self.handle)
+        self.context = self.stream = 0
+
+
+# ---- choosing -------------------------------------------------------------------------------------------
+
+
+def name_of(handle):
+    buffer = (UInt8 * 256)()
+    call("cuDeviceGetName", addressof(buffer), 256, handle)
+    return driver.string_at(addressof(buffer))
+
+
+def uuid_of(handle):
+    """32 hex digits; of the instance where the device is a MIG instance."""
+    buffer = (UInt8 * 16)()
+    call("cuDeviceGetUuid_v2", addressof(buffer), handle)
+    return bytes(buffer).hex()
+
+
+def dashed(digits):
+    """A UUID as nvidia-smi writes it."""
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def choose(selection):
+    """(ordinal, handle) of the device that `selection` names among those the driver shows: None for the first, an
+    index, or the beginning of a UUID with GPU- or MIG- before it. DeviceError lists what there is."""
+    count = word("cuDeviceGetCount")
+    if not count:
+        raise driver.failure("cuDeviceGetCount", driver.NO_DEVICE, "no CUDA device")
+    wanted = "0" if selection in (None, "") else str(selection)
+    if wanted.isascii() and wanted.isdigit():
+        if int(wanted) < count:
+            return int(wanted), word("cuDeviceGet", int(wanted))
+        found = []
+    else:
+        kind, _, digits = wanted.partition("-")
+        digits = digits.replace("-", "").lower()
+        handles = [word("cuDeviceGet", i) for i in range(count)]
+        known = kind.upper() in ("GPU", "MIG") and len(digits) > 3
+        found = [(i, handle) for i, handle in enumerate(handles) if known and uuid_of(handle).startswith(digits)]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(f"{i} (GPU-{dashed(uuid_of(h))}, {name_of(h)})" for i in range(count) for h in (word("cuDeviceGet", i),))
+    message = "several devices match" if found else "no such device"
+    raise DeviceError(message, f"one of: {shown}", wanted, "--device", "CUDA_VISIBLE_DEVICES may hide others")
+
+
+def set_environment(name, value):
+    """Set a variable for the driver where the user has not set it."""
+    name, value = driver.text(name), driver.text(value)
+    libc("setenv", 3)(addressof(name), addressof(value), 0)
+
+
+def start(selection=None):
+    """Open the driver and the device; returns it current in this thread, with phases driver, cuInit and context."""
+    # One queue between process and device halves the time to make a context (H200: 105 -> 55 ms); read by cuInit.
+    set_environment("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    if str(selection)[:4].upper() == "MIG-":
+        set_environment("CUDA_VISIBLE_DEVICES", str(selection))  # without it the driver shows the first instance only
+    driver.load()
+    opened = perf_counter_ns()
+    status = driver.function("cuInit")(0)
+    if status == driver.NO_DEVICE:
+        raise driver.failure("cuInit", status, "no CUDA device")
+    if status:
+        raise driver.failure("cuInit", status, "the CUDA driver does not start")
+    initialised = perf_counter_ns()
+    device = Device(*choose(selection))
+    device.marks += (("driver", opened), ("cuInit", initialised))
+    device.open()
+    device.mark("context")
+    return device
+
+
+class Starting:
+    """A device on its way. Jobs run in order on its thread; after an error the rest are dropped."""
+
+    def __init__(self, selection):
+        self._device = None
+        self._problem = None
+        self._jobs = []
+        self._work, self._over = _thread.allocate_lock(), _thread.allocate_lock()
+        self._work.acquire()
+        self._over.acquire()
+        _thread.start_new_thread(self._run, (selection,))
+
+    def _run(self, selection):
+        try:
+            self._device = start(selection)
+            while True:
+                self._work.acquire()
+                while self._jobs:
+                    job = self._jobs.pop(0)
+                    if job is None:
+                        return
+                    job(self._device)
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            self._over.release()
+
+    def then(self, job):
+        """Let the device thread call `job(device)` when it has nothing else to do."""
+        self._jobs.append(job)
+        try:
+            self._work.release()
+        except RuntimeError:  # already told to look
+            return
+
+    def ready(self):
+        """The Device, current in this thread, after all jobs; raises the first error. May be called again."""
+        if self._over is not None:
+            self.then(None)
+            self._over.acquire()
+            self._over = None
+        if self._problem is not None:
+            raise self._problem
+        self._device.attach()
+        return self._device
+
+
+def begin(selection=None):
+    """Start the device that `selection` names (None: the first) on a thread; see `Starting`."""
+    return Starting(selection)
