@@ -30,7 +30,8 @@ ARITY = {
 }  # fmt: skip
 
 OUT_OF_MEMORY, NO_DEVICE, NOT_FOUND, NOT_READY = 2, 100, 500, 600
-REFUSED_CODE = (200, 209, 218, 222, 300)  # invalid image, no binary for this device, invalid PTX, unsupported PTX, invalid source
+REFUSED_CODE = (200, 209, 218, 300)  # invalid image, no binary for this device, invalid PTX, invalid source
+REFUSED_VERSION = (222, 223)  # PTX, or an ELF version, newer than the driver
 LOST = (214, 219, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721, 999)  # the context cannot be used any more
 UPDATE = "update the NVIDIA driver, or use --backend cpu"
 SEE_NVIDIA_SMI = "check that nvidia-smi works, or use --backend cpu"
@@ -147,7 +148,7 @@ def failure(name, status, what=None, remedy=None):
     found = status_name(status)
     if status == OUT_OF_MEMORY:
         return OutOfMemoryError(what or "out of device memory", found=found, where=name, remedy=remedy or REMEDIES[status])
-    if status in REFUSED_CODE:
+    if status in REFUSED_CODE + REFUSED_VERSION:
         return KernelCacheError(what or "the driver refuses the kernels", found=found, where=name, remedy=remedy or REPAIR)
     if status in LOST:
         remedy = "run again; if it happens again look into dmesg for NVRM Xid messages, or use --backend cpu"

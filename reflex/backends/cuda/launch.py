@@ -167,6 +167,7 @@ class Chain:
                 if handle is None:
                     handle = handles[kernel.name] = module.handle(kernel)
                 table[at + HANDLE_WORD] = handle
+        device.mark("kernels")
 
     def run(self, first=0, last=None):
         """Queue rows [first, last); returns before the device has run them."""

@@ -1,9 +1,9 @@
-"""The kernels of one device: which file of `cache/` fits it, that the file is whole, handles by name.
+"""The kernels of one device: which file of `cache/` fits it, that the file is whole, images and handles by kernel name.
 
-A file is one line `RFXCUDA1 target image-offset image-bytes driver checksum`, one line `name letters threads blocks shared
-registers` per kernel, an empty line, zeros, and at the offset the image: a cubin, or PTX text ending in a zero byte. `driver`
-is the oldest CUDA version that loads it; the checksum is of all that follows the first line. Refuses a device or a driver that
-no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
+A file is one line `RFXCUDA1 target offset bytes checksum`, one line `name at size checksum threads registers shared letters`
+per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte. Kernels with
+the same `at` share an image; an image is verified and loaded when the first of its kernels is used. Refuses a device or a
+driver that no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
 """
 
 from posix import O_CLOEXEC, O_RDONLY, listdir
@@ -18,23 +18,27 @@ from . import driver
 from .driver import call, word
 
 MAGIC = b"RFXCUDA1"
-STATIC_SHARED_BYTES = 48 << 10  # dynamic shared memory beyond it must be asked for
+DEFAULT_SHARED_BYTES = 48 << 10  # static and dynamic shared memory beyond it must be asked for
 MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+PTX = "ptx"
+PTX_CAPABILITY = 80  # the feature level of the PTX file
+PTX_DRIVER = 11040  # compiles PTX 7.4
+CUBIN_DRIVER = {100: 12080, 120: 12080}  # the oldest driver that loads a cubin of CUDA 12.8; 12000 for other targets
 
 
 class Kernel:
-    """What a launch must know of an entry point. `letters`: one per parameter, as in kernels/cuda/export.py."""
+    """What a launch must know of an entry point."""
 
-    __slots__ = ("blocks", "dynamic", "letters", "name", "registers", "shared", "threads")
+    __slots__ = ("at", "checksum", "dynamic", "letters", "name", "registers", "shared", "size", "threads")
 
-    def __init__(self, name, letters, threads, blocks, shared, registers):
+    def __init__(self, name, at, size, checksum, threads, registers, shared, letters):
         self.name = name
-        self.letters = "" if letters == "-" else letters
+        self.at, self.size = int(at), int(size)  # the image, in bytes of the file
+        self.checksum = checksum  # of the image
         self.threads = int(threads)  # per block
-        self.blocks = int(blocks)  # per multiprocessor that registers are left for
+        self.registers = int(registers)  # per thread
         self.shared = int(shared)  # static bytes
-        self.registers = int(registers)
+        self.letters = "" if letters == "-" else letters  # one per parameter, as in kernels/cuda/export.py
         self.dynamic = 0  # most dynamic bytes any launch so far asked for
 
     def need_shared(self, size):
@@ -42,31 +46,31 @@ class Kernel:
             self.dynamic = size
 
 
-class Image:
-    """A mapped and verified file of kernels for one target; needs no device."""
+class Images:
+    """A mapped file of kernels for one target; needs no device."""
 
-    def __init__(self, path, target, needs, listing, address, size, mapping):
+    def __init__(self, path, target, listing, mapping):
         self.path = path
-        self.target = target  # sm_90, compute_75
-        self.needs = needs  # driver version, like 12000
-        self.address = address
-        self.size = size
+        self.target = target  # sm_90, or ptx
         self._listing = listing
         self._mapping = mapping
         self._kernels = {}
 
     @property
     def is_ptx(self):
-        return self.target.startswith("compute_")
+        return self.target == PTX
+
+    def _find(self, name):
+        return self._listing.find(b"\n%s " % name.encode())
 
     def __contains__(self, name):
-        return self._listing.find(b"\n%s " % name.encode()) >= 0
+        return self._find(name) >= 0
 
     def kernel(self, name):
         """The Kernel called `name`; one object per name."""
         found = self._kernels.get(name)
         if found is None:
-            at = self._listing.find(b"\n%s " % name.encode())
+            at = self._find(name)
             if at < 0:
                 near = f"kernels like {closest(name, self.names())}"
                 raise KernelCacheError(f"no CUDA kernel named {name!r}", found=near, where=self.path, remedy=REPAIR)
@@ -77,12 +81,22 @@ class Image:
     def names(self):
         return [line.split()[0].decode() for line in self._listing.split(b"\n") if line]
 
+    def address(self, kernel):
+        """Address of the verified image that holds a kernel."""
+        address = self._mapping.address + kernel.at
+        if kernel.at + kernel.size > self._mapping.size:
+            raise KernelCacheError("CUDA kernel file has a malformed listing", where=self.path, remedy=REPAIR)
+        found = native.checksum_of(native.view(address, kernel.size))
+        if found != kernel.checksum:
+            raise KernelCacheError("CUDA kernel file is corrupt", f"checksum {kernel.checksum}", found, self.path, REPAIR)
+        return address
+
     def close(self):
         self._mapping.free()
 
 
-def open_image(path):
-    """Map one file and verify it."""
+def open_images(path):
+    """Map one file and verify its listing."""
     try:
         descriptor = _open(path, O_RDONLY | O_CLOEXEC)
     except OSError as error:
@@ -95,37 +109,39 @@ def open_image(path):
     finally:
         _close(descriptor)
     try:
-        return _verified(path, native.view(mapping.address, total), mapping)
+        target, listing = _read_header(path, native.view(mapping.address, total))
     except BaseException:
         mapping.free()
         raise
+    return Images(path, target, listing, mapping)
 
 
-def _verified(path, data, mapping):
-    head = bytes(data[: min(len(data), 1 << 16)])
-    if head[:8] != MAGIC:
-        raise KernelCacheError("not a CUDA kernel file", MAGIC.decode(), repr(head[:8]), path, REPAIR)
-    first, end = head.find(b"\n"), head.find(b"\n\n")
+def _read_header(path, data):
+    """(target, listing from the newline that ends the first line)."""
+    start = bytes(data[:128])
+    if start[:8] != MAGIC:
+        raise KernelCacheError("not a CUDA kernel file", MAGIC.decode(), repr(start[:8]), path, REPAIR)
     try:
-        _, target, offset, size, needs, checksum = head[:first].decode("ascii").split()
-        offset, size, needs = int(offset), int(size), int(needs)
+        first = start.index(b"\n")
+        _, target, offset, size, checksum = start[:first].decode("ascii").split()
+        total = int(offset) + int(size)
+        head = bytes(data[: int(offset)])
+        end = head.index(b"\n\n") + 2
     except ValueError:
-        end = -1
-    if end < 0:
-        raise KernelCacheError("CUDA kernel file has a malformed header", where=path, remedy=REPAIR)
-    if offset + size != len(data) or offset < end or size < 4:
-        raise KernelCacheError("CUDA kernel file is cut short", f"{offset + size} bytes", f"{len(data)} bytes", path, REPAIR)
-    found = native.checksum_of(data[first + 1 :])
+        raise KernelCacheError("CUDA kernel file has a malformed header", where=path, remedy=REPAIR) from None
+    if total != len(data):
+        raise KernelCacheError("CUDA kernel file is cut short", f"{total} bytes", f"{len(data)} bytes", path, REPAIR)
+    found = native.checksum_of(head[first + 1 : end])
     if found != checksum:
         raise KernelCacheError("CUDA kernel file is corrupt", f"checksum {checksum}", found, path, REPAIR)
-    return Image(path, target, needs, head[first : end + 1], mapping.address + offset, size, mapping)
+    return target, head[first : end - 1]
 
 
 # ---- which file -----------------------------------------------------------------------------------------
 
 
 def targets(folder):
-    """{target: path} of the CUDA files in a folder, like {"sm_90": ..., "compute_75": ...}."""
+    """{target: path} of the CUDA files in a folder, like {"sm_90": ..., "ptx": ...}."""
     try:
         names = listdir(folder)
     except OSError:
@@ -134,95 +150,99 @@ def targets(folder):
 
 
 def _number(target):
-    """90 of sm_90, sm_90a and compute_90."""
-    digits = target.rpartition("_")[2]
-    return int("".join(c for c in digits if c.isdigit()) or 0)
+    """The capability a target is for: 90 of sm_90 and sm_90a."""
+    digits = "".join(c for c in target if c.isdigit())
+    return int(digits) if digits else PTX_CAPABILITY
 
 
 def candidates(names, capability):
     """Targets of `names` that a device of this capability can run, best first: its own cubin (one with an architecture suffix
-    before the plain one), those of lower minor versions, then PTX of lower versions."""
+    before the plain one), those of lower minor versions, then PTX."""
     major, minor = capability
     own = major * 10 + minor
-    cubins = [n for n in names if n.startswith("sm_")]
+    cubins = [n for n in names if n != PTX]
     exact = sorted((n for n in cubins if _number(n) == own), key=len, reverse=True)
     lower = [n for n in cubins if n[-1].isdigit() and _number(n) // 10 == major and _number(n) < own]
-    texts = [n for n in names if n.startswith("compute_") and n[-1].isdigit() and _number(n) <= own]
-    return [*exact, *sorted(lower, key=_number, reverse=True), *sorted(texts, key=_number, reverse=True)]
+    texts = [PTX] if PTX in names and own >= PTX_CAPABILITY else []
+    return [*exact, *sorted(lower, key=_number, reverse=True), *texts]
+
+
+def driver_for(target):
+    """The oldest driver that takes a target's images."""
+    return PTX_DRIVER if target == PTX else CUBIN_DRIVER.get(_number(target) // 10 * 10, 12000)
 
 
 def choose(device, folder=None):
-    """The Image for a device. Where the driver is too old for a cubin the next file that fits is taken."""
+    """The Images for a device. Where the driver is too old for a cubin, PTX is taken; the caller prints that."""
     folder = folder or native.cache_folder()
     known = targets(folder)
     if not known:
         raise KernelCacheError("no CUDA kernels in the cache", "cuda-*.bin", "none", folder, REPAIR)
     names = candidates(known, device.capability)
-    own = f"sm_{device.capability[0]}{device.capability[1]}"
     if not names:
-        have = ", ".join(sorted(known, key=lambda n: (n[0], _number(n))))
-        raise DeviceError("no kernels for this device", have, f"{own} ({device.name})", folder, "use --backend cpu")
-    oldest = None
+        have = ", ".join(sorted(known, key=lambda n: (n == PTX, _number(n))))
+        own = f"sm_{device.capability[0]}{device.capability[1]} ({device.name})"
+        raise DeviceError("no kernels for this device", have, own, folder, "use --backend cpu")
     for name in names:
-        image = open_image(known[name])
-        if device.driver >= image.needs:
-            return image
-        oldest = image.needs if oldest is None else min(oldest, image.needs)
-        image.close()
-    need, found = f"a driver for CUDA {driver.version_text(oldest)} or newer", f"CUDA {driver.version_text(device.driver)}"
+        if device.driver >= driver_for(name):
+            return open_images(known[name])
+    need = f"a driver for CUDA {driver.version_text(min(driver_for(n) for n in names))} or newer"
+    found = f"CUDA {driver.version_text(device.driver)}"
     raise DeviceError("the CUDA driver is too old", need, found, device.name, driver.UPDATE)
 
 
 class Module:
-    """An image loaded into the device's context."""
+    """Images loaded into the device's context, each when one of its kernels is first asked for."""
 
-    def __init__(self, device, image):
-        self.image = image
+    def __init__(self, device, images):
+        self.device = device
+        self.images = images
+        self._modules = {}  # place of an image in the file -> CUmodule
         self._handles = {}
         self._dynamic = {}  # kernel name -> bytes allowed
-        status, cell = self._load(image.address)
-        if status:
-            raise self._refused(device, status)
-        self._module = cell
-        device.mark("module")
 
-    @staticmethod
-    def _load(address):
+    def _load(self, kernel):
         cell = native.Int64()
-        return driver.function("cuModuleLoadData")(native.address_of(cell), address), cell.value
+        status = driver.function("cuModuleLoadData")(native.address_of(cell), self.images.address(kernel))
+        if status:
+            raise self._refused(status)
+        self._modules[kernel.at] = cell.value
+        return cell.value
 
-    def _refused(self, device, status):
-        what = f"the driver refuses the kernels for {self.image.target}"
-        if status in (222, 221, 218) or (self.image.is_ptx and status in driver.REFUSED_CODE):
-            need, found = f"CUDA {driver.version_text(self.image.needs)} or newer", f"CUDA {driver.version_text(device.driver)}"
-            return DeviceError(what, need, f"{found}, {driver.status_name(status)}", self.image.path, driver.UPDATE)
+    def _refused(self, status):
+        what = f"the driver refuses the kernels for {self.images.target}"
+        if (self.images.is_ptx and status in driver.REFUSED_CODE) or status in driver.REFUSED_VERSION:
+            need = f"CUDA {driver.version_text(driver_for(self.images.target))} or newer"
+            found = f"CUDA {driver.version_text(self.device.driver)}, {driver.status_name(status)}"
+            return DeviceError(what, need, found, self.images.path, driver.UPDATE)
         return driver.failure("cuModuleLoadData", status, what)
 
     def handle(self, kernel):
         """The driver's handle of a Kernel, allowed the dynamic shared memory that its launches asked for."""
         handle = self._handles.get(kernel.name)
         if handle is None:
-            name = driver.text(kernel.name)
-            cell = native.Int64()
-            status = driver.function("cuModuleGetFunction")(native.address_of(cell), self._module, native.address_of(name))
-            if status:
-                raise self._missing(kernel, status)
-            handle = self._handles[kernel.name] = cell.value
-        if kernel.dynamic + kernel.shared > STATIC_SHARED_BYTES and kernel.dynamic > self._dynamic.get(kernel.name, 0):
+            handle = self._handles[kernel.name] = self._look_up(kernel)
+        if kernel.dynamic + kernel.shared > DEFAULT_SHARED_BYTES and kernel.dynamic > self._dynamic.get(kernel.name, 0):
             call("cuFuncSetAttribute", handle, MOST_DYNAMIC_SHARED, kernel.dynamic)
             self._dynamic[kernel.name] = kernel.dynamic
         return handle
 
-    def _missing(self, kernel, status):
-        if status != driver.NOT_FOUND:
-            return driver.failure("cuModuleGetFunction", status)
-        found = driver.status_name(status)
-        return KernelCacheError(f"no CUDA kernel named {kernel.name!r}", found=found, where=self.image.path, remedy=REPAIR)
+    def _look_up(self, kernel):
+        module = self._modules.get(kernel.at) or self._load(kernel)
+        name, cell = driver.text(kernel.name), native.Int64()
+        status = driver.function("cuModuleGetFunction")(native.address_of(cell), module, native.address_of(name))
+        if status == driver.NOT_FOUND:
+            found = driver.status_name(status)
+            raise KernelCacheError(f"no CUDA kernel named {kernel.name!r}", found=found, where=self.images.path, remedy=REPAIR)
+        if status:
+            raise driver.failure("cuModuleGetFunction", status)
+        return cell.value
 
     def resident(self, kernel, shared=0):
         """Blocks of a kernel that run at once on one multiprocessor."""
-        return word("cuOccupancyMaxActiveBlocksPerMultiprocessor", self.handle(kernel), kernel.threads, shared) & 0xFFFFFFFF
+        return word("cuOccupancyMaxActiveBlocksPerMultiprocessor", self.handle(kernel), kernel.threads, shared)
 
     def close(self):
-        call("cuModuleUnload", self._module)
-        self.image.close()
+        for module in self._modules.values():
+            call("cuModuleUnload", module)
+        self.images.close()

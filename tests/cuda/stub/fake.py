@@ -22,14 +22,14 @@ def build(folder):
     return path
 
 
-def kernel_file(folder, target, kernels=("add FFif 256 1 0 16",), needs=12000, image=b"\x7fELF" + bytes(60)):
-    """Write cuda-<target>.bin; `kernels`: lines of its listing."""
-    listing = "".join(f"{line}\n" for line in kernels).encode() + b"\n"
-    offset = (len(listing) + 200 + 4095) // 4096 * 4096
-    facts = f"RFXCUDA1 {target} {offset} {len(image)} {needs} ".encode()
-    body = listing.ljust(offset - len(facts) - 17, b"\0") + image
+def kernel_file(folder, target, kernels=("add 256 16 0 FFif",), image=b"\x7fELF" + bytes(60)):
+    """Write cuda-<target>.bin with one image; `kernels`: name, threads, registers, shared bytes and letters of each."""
+    start = 4096 * (1 + sum(map(len, kernels)) // 2048)
+    at = f" {start} {len(image)} {native.checksum_of(image)} "
+    listing = "".join(f"{line.replace(' ', at, 1)}\n" for line in sorted(kernels)).encode() + b"\n"
+    first = f"RFXCUDA1 {target} {start} {len(image)} {native.checksum_of(listing)}\n".encode()
     path = Path(folder) / f"cuda-{target}.bin"
-    path.write_bytes(facts + native.checksum_of(body).encode() + b"\n" + body)
+    path.write_bytes((first + listing).ljust(start, b"\0") + image)
     return path
 
 
