@@ -40,7 +40,8 @@ def case(label, x, norm, eps, stride=None, emulate=True):
 
 def cases():
     random = numpy.random.default_rng(7)
-    for rows, columns, stride, normed in ((1, 1, 1, False), (2, 31, 33, True), (1, 96, 96, True), (3, 576, 580, False), (2, 2080, 2080, True)):
+    shapes = (1, 1, 1, False), (2, 31, 33, True), (1, 96, 96, True), (3, 576, 580, False), (2, 2080, 2080, True)
+    for rows, columns, stride, normed in shapes:
         x = random.standard_normal((rows, columns), "f4") * numpy.float32(10.0) ** random.integers(-6, 6, (rows, 1))
         norm = random.standard_normal(columns, "f4") if normed else None
         yield from case(f"{rows}x{columns}-{'norm' if normed else 'plain'}", x.astype("f4"), norm, 1e-6, stride)
