@@ -17,16 +17,17 @@ from .session import Batch, Session
 ROWS = 32  # rows of logits computed at once: bounds the memory beside the caller's own array
 
 
-def load(path, backend="auto", context=None, threads=None):
+def load(path, backend="auto", context=None, threads=None, device="", weights="quantized"):
     """Open a GGUF file (a path, or `demo`) and return a Model.
 
-    `backend`: auto, cpu or reference. `context`: tokens, by default the model's own limit. `threads`: by default the cores
-    this process may use. Raises one error of `reflex.ReflexError`'s tree, naming what was expected and what to do."""
+    `backend`: auto, cpu, cuda or reference. `context`: tokens, by default the model's own limit. `threads`: by default the
+    cores this process may use. `device` (number or UUID) and `weights` (quantized, f16, f32) concern cuda. Raises one error
+    of `reflex.ReflexError`'s tree, naming what was expected and what to do."""
     from posix import fspath
 
     from .open import open_model
 
-    return Model(*open_model(fspath(path), backend, context, threads))
+    return Model(*open_model(fspath(path), backend, context, threads, device, weights))
 
 
 class Model:
@@ -44,7 +45,7 @@ class Model:
 
     @property
     def backend(self):
-        """Name of the backend that computes: cpu or reference."""
+        """Name of the backend that computes: cpu, cuda or reference."""
         return self._live().backend
 
     @property

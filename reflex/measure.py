@@ -43,11 +43,12 @@ def spawn(words):
     return (time.perf_counter_ns() - started) / 1e6, usage.ru_maxrss * 1024, output
 
 
-def cold(model, backend, threads, runs, against):
+def cold(model, engine, runs, against):
     """Interleaved cold starts: {phases, total_ms, peak_bytes, against: [{command, total_ms, peak_bytes, ratio}]}, medians."""
     candidates = [word for text in CANDIDATES for word in ("--candidate", text)]
     ours = [*own_command(), "system1", model, PROMPT, *candidates, "--json", "--timings"]
-    ours += ["--backend", backend, "--threads", str(threads)]
+    for name in ("backend", "threads", "device", "weights"):
+        ours += [f"--{name}={engine[name]}"] if engine[name] else []
     commands = [ours, *(shlex.split(command) for command in against)]
     times, peaks, reports = [[] for _ in commands], [[] for _ in commands], []
     for number in range(RUNS_THROWN_AWAY + runs):

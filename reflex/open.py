@@ -1,44 +1,79 @@
 """From a path to a session that can compute: the one place that puts file, tokenizer, program and backend together.
 
-Owns the meaning of MODEL (a path, or `demo`), of `--backend`, `--ctx` and `--threads`. Refuses a backend that this build does
-not have: an explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
+Owns the meaning of MODEL (a path, or `demo`), of `--backend`, `--ctx` and `--threads`. A GPU starts before the file is opened,
+on a thread of its own, because its context takes longer than all the rest. `auto` says which backend it took where there
+was a choice; an explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
 """
 
-from posix import sched_getaffinity
+from posix import sched_getaffinity, stat
 
 from . import demo
-from .errors import DeviceError, InvalidInputError, closest
+from .errors import DeviceError, InvalidInputError, KernelCacheError, closest
 from .gguf import reader
 
 BACKENDS = ("auto", "cpu", "cuda", "reference")
+GPU_NODES = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where the driver is loaded (the second: WSL)
 MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
-def open_model(path, backend="auto", context=None, threads=None, mark=None, prompt=None):
+def open_model(
+    path, backend="auto", context=None, threads=None, device="", weights="quantized", mark=None, note=None, prompt=None
+):
     """Open a model; returns (file, tokenizer, session).
 
-    `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use.
-    `mark`: called with the name of each phase that ends here (header, tokenizer, program, kernels). `prompt`: a text to encode
-    on the way, so that its tokens are known before anything is prepared for computing. Nothing is read from the weights yet.
+    `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use. `device`,
+    `weights`: which GPU, and how weights lie on it; only cuda reads them. `mark`: called with the name of each phase that ends
+    here (header, tokenizer, program, kernels). `note`: called with a line for the person. `prompt`: a text to encode on the
+    way, so that its tokens are known before anything is prepared for computing.
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
-    mark = mark or _ignore
+    mark, note = mark or _ignore, note or _ignore
     name = resolve_backend(backend)
     workers = thread_count(threads)
-    file = reader.open_model(demo.resolve(path))
-    mark("header")
+    gpu = _start_gpu(device, weights) if name == "cuda" else None
+    file = None
     try:
+        file = reader.open_model(demo.resolve(path))
+        if gpu:
+            gpu.upload(file)
+        mark("header")
         tokenizer, encoded = _tokenizer(file, prompt)
         mark("tokenizer")
         program, most, longest = _program(file, context)
         mark("program")
-        plan = plan_class(name)(file, program, most, workers)
+        name, plan = _plan(name, backend, gpu, note, (file, program, most), workers)
         mark("kernels")
     except BaseException:
-        file.close()
+        if gpu:
+            gpu.close()
+        if file:
+            file.close()
         raise
     from .session import Session
 
     return file, tokenizer, Session(plan, tokenizer, file.path, name, longest, encoded)
+
+
+def _start_gpu(device, weights):
+    from .backends.cuda.backend import Gpu
+
+    return Gpu(device, weights)
+
+
+def _plan(name, asked, gpu, note, arguments, workers):
+    """(name of the backend, its Plan). Where `auto` found a GPU that turns out unusable, the CPU computes and `note` says so."""
+    if name == "cuda":
+        try:
+            plan = plan_class(name)(*arguments, gpu)
+            if asked == "auto":
+                note(f"reflex: backend cuda: {gpu.description}")
+            return name, plan
+        except (DeviceError, KernelCacheError) as error:
+            if asked != "auto":
+                raise
+            note(f"reflex: backend cpu, because the GPU cannot be used: {error}")
+            gpu.close()
+            name = "cpu"
+    return name, plan_class(name)(*arguments, workers)
 
 
 # Each stage imports its own modules: what a file says is known, or refused, before the next stage's code is read.
@@ -68,16 +103,21 @@ def _ignore(_):
 
 
 def resolve_backend(name):
-    """The backend that `name` means; `auto` is the fastest this build has."""
+    """The backend that `name` means; `auto` is cuda where the machine shows a GPU, until that turns out to be unusable."""
     if name == "auto":
-        return "cpu"
-    if name == "cuda":
-        remedy = "use --backend cpu (or auto)"
-        raise DeviceError("this build has no CUDA kernels", "cpu, reference or auto", "cuda", "--backend", remedy)
+        return "cuda" if any(map(_exists, GPU_NODES)) else "cpu"
     if name not in BACKENDS:
         remedy = f"did you mean {closest(str(name), BACKENDS, 1)}?"
         raise InvalidInputError("no such backend", ", ".join(BACKENDS), repr(name), "--backend", remedy)
     return name
+
+
+def _exists(path):
+    try:
+        stat(path)
+        return True
+    except OSError:
+        return False
 
 
 def plan_class(name):
@@ -86,6 +126,10 @@ def plan_class(name):
         from .backends import reference
 
         return reference.Plan
+    if name == "cuda":
+        from .backends.cuda import backend
+
+        return backend.Plan
     from .backends import cpu
 
     return cpu.Plan

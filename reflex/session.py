@@ -8,8 +8,8 @@ longest prefix that the cache still holds and computes the rest.
 """
 
 from .errors import ContextOverflowError, InvalidInputError, StateError
+from .program.records import BATCH
 
-BATCH = 512  # tokens evaluated at once: bounds the activation buffers whatever the length of the prompt
 
 
 class Batch:

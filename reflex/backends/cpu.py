@@ -8,10 +8,10 @@ import _thread
 
 from .. import native
 from ..errors import ContextOverflowError, InternalError, InvalidInputError
+from ..program.records import BATCH
 from ..quant.types import by_id
 from .lowering import STEP_WORDS, Lowering, float_bits
 
-BATCH = 512  # most tokens per evaluation
 SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
 LINE = 64
 SYSCALL_WORD, FUTEX_WORD = 32, 33  # of the team block (kernels/host/execute.py)

@@ -10,6 +10,7 @@ only when a thread would touch what another thread wrote (or overwrite what anot
 
 from ..errors import InternalError, UnsupportedError
 from ..quant.types import by_id, row_bytes
+from .layers import repeats
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
 QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
@@ -105,22 +106,8 @@ class Lowering:
 
     def _repeats(self, template, first, last):
         """Whether the steps [first, last) lower to the template's words but for addresses."""
-        if last - first != template.last - template.first:
-            return False
-        steps, tensors = self.program.steps, self.file.tensors
-        for k in range(last - first):
-            a, b = steps[template.first + k], steps[first + k]
-            if a.op != b.op or a.out != b.out or a.ins != b.ins:
-                return False
-            if a.args != b.args and {**a.args, "layer": 0} != {**b.args, "layer": 0}:
-                return False
-            for x, y in zip(a.weights, b.weights, strict=True):
-                if x is None or y is None:
-                    if x is not y:
-                        return False
-                elif tensors[x].type != tensors[y].type or tensors[x].shape != tensors[y].shape:
-                    return False
-        return True
+        count = template.last - template.first
+        return last - first == count and repeats(self.program, self.file.tensors, template.first, first, count)
 
     def _instantiate(self, template, first):
         table, steps, start = self.table, self.program.steps, self.end

@@ -15,7 +15,7 @@ PARAMETERS = (
 )
 
 
-def run(out, model, runs, against, backend, ctx, threads):
+def run(out, model, runs, against, engine):
     """Exit code 0 after printing the figures."""
     from .. import measure
     from ..errors import InvalidInputError
@@ -24,8 +24,8 @@ def run(out, model, runs, against, backend, ctx, threads):
     if runs < 1:
         raise InvalidInputError("--runs is out of range", "1 or more", runs)
     out.mark("imports")
-    file, _, session = open_model(model, backend, ctx, threads)
-    cold = measure.cold(model, backend, threads, runs, against)
+    file, _, session = open_model(model, **engine, note=out.note)
+    cold = measure.cold(model, engine, runs, against)
     out.mark("cold")
     warm = measure.warm(session, sum(tensor.nbytes for tensor in file.tensors.values()))
     out.mark("warm")

@@ -18,7 +18,7 @@ PARAMETERS = (
 )
 
 
-def run(out, model, prompt, against, reference, record, steps, backend, ctx, threads):
+def run(out, model, prompt, against, reference, record, steps, engine):
     """Exit code 0 or 1 after printing the comparison."""
     from ..check import check
     from ..check import record as make_recording
@@ -26,12 +26,12 @@ def run(out, model, prompt, against, reference, record, steps, backend, ctx, thr
 
     out.mark("imports")
     text = front.prompt(prompt)
-    trusted = load(reference) if reference else open_model(model, against, ctx, threads)[2]
+    trusted = load(reference) if reference else open_model(model, **{**engine, "backend": against})[2]
     if record:
         save(record, make_recording(trusted, text, steps))
         out.note(f"wrote {steps} steps of {against} to {record}")
         return 0
-    session = open_model(model, backend, ctx, threads, out.mark)[2]
+    session = open_model(model, **engine, mark=out.mark, note=out.note)[2]
     checked = check(session, trusted, text, steps)
     out.mark("check")
     if out.json:

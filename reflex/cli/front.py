@@ -22,6 +22,8 @@ ENGINE = (  # every command that runs a model
     ("--backend", ("auto", "cpu", "cuda", "reference"), "auto", "What computes; auto takes the fastest this build has."),
     ("--ctx", "int", 0, "Most tokens of prompt and answer together; 0 takes the model's own limit."),
     ("--threads", "int", 0, "Threads of the CPU backend; 0 takes the cores this process may use."),
+    ("--device", "text", "", "Which GPU: its number, or a UUID (GPU-..., MIG-...); empty takes the first."),
+    ("--weights", ("quantized", "f16", "f32"), "quantized", "How weights lie on the GPU: as in the file, or expanded."),
 )
 
 
@@ -37,6 +39,12 @@ def prompt(word):
         found, remedy = "end of input" if word == "-" else "nothing", "give a PROMPT, or - and text on stdin"
         raise InvalidInputError("the prompt is empty", "at least one character", found, remedy=remedy)
     return text
+
+
+def engine(values):
+    """Takes the ENGINE options out of a command's values; returns open_model's keyword arguments."""
+    names = [destination(row[0]) for row in ENGINE]
+    return {"context" if name == "ctx" else name: values.pop(name) for name in names}
 
 
 def destination(name):
@@ -116,6 +124,8 @@ def execute(module, values, first=None):
     out = Output(module.__name__.rpartition(".")[2], values.pop("json"), values.pop("timings"), first)
     try:
         try:
+            if "backend" in values:
+                values["engine"] = engine(values)
             code = module.run(out, **values)
             out.finish()
             return code

@@ -23,13 +23,13 @@ PARAMETERS = (
 )
 
 
-def run(out, model, prompt, max_tokens, stop, logprobs, seed, backend, ctx, threads, **sampling):
+def run(out, model, prompt, max_tokens, stop, logprobs, seed, engine, **sampling):
     """Exit code 0 at the end of the text, 130 after Ctrl-C."""
     from ..open import open_model
 
     out.mark("imports")
     text = front.prompt(prompt)
-    _, _, session = open_model(model, backend, ctx, threads, out.mark, text)
+    _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     from ..generate import generate
 
     seed = None if seed < 0 else seed

@@ -18,13 +18,13 @@ PARAMETERS = (
 )
 
 
-def run(out, model, prompt, candidate, rule, temperature, terminator, backend, ctx, threads):
+def run(out, model, prompt, candidate, rule, temperature, terminator, engine):
     """Exit code 0 after printing the Decision."""
     from ..open import open_model
 
     out.mark("imports")
     text = front.prompt(prompt)
-    _, _, session = open_model(model, backend, ctx, threads, out.mark, text)
+    _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     from ..score import score
 
     decision = score(session, text, candidate, rule, temperature, terminator)

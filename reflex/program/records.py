@@ -4,6 +4,8 @@ Buffers are float32 [rows, columns]; rows are the tokens of the batch, or the wa
 each operation, with its operands and arguments, is declared in reflex/ops/<op>.py.
 """
 
+BATCH = 512  # most tokens evaluated at once: bounds the activation buffers whatever the length of a prompt
+
 
 class Step:
     """One operation: op(ins, weights, **args) -> out. `out` may be one of `ins`: the operation works in place."""

@@ -1,0 +1,279 @@
+"""A Program as launches: which kernel runs on which addresses, for a batch of a given size.
+
+`Lowering(...).lower()` appends the launches of one evaluation to a chain (launch.py). Fused records (fusion.py) choose
+their kernel by the number of rows and by the block formats they meet; each kernel's parameters are described in its own
+file under reflex/kernels/cuda. Layers that repeat are copied with their addresses replaced.
+"""
+
+from ...errors import UnsupportedError
+from ...quant.types import by_id, row_bytes
+from ..layers import repeats
+from .fusion import fuse
+
+MODES = {"store": 0, "add": 1, "gated": 2}
+ACTIVATIONS = {"silu": 0, "gelu": 1}
+SEGMENTS = 3
+TILE = 16  # weight rows per block of products of few tokens
+FEW = 16  # products of up to this many tokens are columns of one matrix tile
+
+
+def blocks(count, size):
+    return (count + size - 1) // size
+
+
+class Own:
+    """A parameter that differs from layer to layer: `word(step)` gives it for the step in the same place of another layer."""
+
+    __slots__ = ("step", "word")
+
+    def __init__(self, word, step):
+        self.word = word
+        self.step = step
+
+
+class Template:
+    """The launches of one layer."""
+
+    __slots__ = ("changes", "first", "last", "start", "steps")
+
+    def __init__(self, first, last, start, steps, changes):
+        self.first = first  # program steps [first, last)
+        self.last = last
+        self.start = start  # chain rows
+        self.steps = steps
+        self.changes = changes  # (row, parameter, step within the layer, word)
+
+
+class Lowering:
+    """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
+
+    def __init__(self, image, chain, file, program, memory, rows, wanted):
+        self.image = image
+        self.chain = chain
+        self.file = file
+        self.program = program
+        self.memory = memory
+        self.rows = rows
+        self.wanted = wanted
+        self.selected = {}  # buffer -> address of its wanted rows
+        self.own = []  # (row, parameter, step, word) of the layer being lowered
+
+    def lower(self):
+        """Append every launch; returns (first, last) rows of the chain."""
+        begin = len(self.chain)
+        program = self.program
+        for i, rope in enumerate(program.ropes):
+            self._rope_angles(i, rope)
+        bounds = [0, *program.layers, len(program.steps)]
+        templates = []
+        for number in range(len(bounds) - 1):
+            first, last = bounds[number], bounds[number + 1]
+            inner = 0 < number < len(bounds) - 2
+            keeps_rows = self.rows == self.wanted or not any(s.op == "select" for s in program.steps[first:last])
+            if inner and keeps_rows:
+                known = next((t for t in templates if self._repeats(t, first, last)), None)
+                if known:
+                    self._copy(known, first)
+                    continue
+            templates += [self._record(first, last)] if inner and keeps_rows else []
+            if not (inner and keeps_rows):
+                self._lower(first, last)
+        return begin, len(self.chain)
+
+    def _lower(self, first, last):
+        for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
+            getattr(self, "_" + type(record).__name__.lower())(record)
+
+    def _record(self, first, last):
+        self.own = []
+        start = len(self.chain)
+        self._lower(first, last)
+        places = {id(step): k for k, step in enumerate(self.program.steps[first:last])}
+        changes = [(row, parameter, places[id(step)], word) for row, parameter, step, word in self.own]
+        return Template(first, last, start, len(self.chain), changes)
+
+    def _repeats(self, template, first, last):
+        count = template.last - template.first
+        return last - first == count and repeats(self.program, self.file.tensors, template.first, first, count)
+
+    def _copy(self, template, first):
+        steps = self.program.steps
+        changes = [(row, parameter, word(steps[first + k])) for row, parameter, k, word in template.changes]
+        self.chain.repeat(template.start, template.steps, changes)
+
+    def _add(self, kernel, grid, values, shared=0):
+        row = len(self.chain)
+        for i, value in enumerate(values):
+            if type(value) is Own:
+                self.own.append((row, i, value.step, value.word))
+        plain = [value.word(value.step) if type(value) is Own else value for value in values]
+        self.chain.add(self.image.kernel(kernel), grid, plain, shared)
+
+    # ---- facts ----
+
+    def _rope_angles(self, index, rope):
+        m, pairs = self.memory, len(rope.frequencies)
+        values = (m.frequencies(index), m.positions, self._angles(index), pairs, self.rows, float(rope.magnitude))
+        self._add("rope_angles", (blocks(pairs * self.rows, 256),), values)
+
+    def _angles(self, index):
+        return self.memory.named(f"angles {index}", 8 * self.memory.rows * len(self.program.ropes[index].frequencies))
+
+    def _at(self, buffer):
+        """(address, rows) of a buffer: all rows, or the wanted ones once they were selected."""
+        address = self.selected.get(buffer)
+        return (address, self.wanted) if address else (self.memory.buffer(buffer), self.rows)
+
+    def _to(self, buffer, rows):
+        """The address to write `rows` rows of a buffer to."""
+        if rows == self.rows:
+            self.selected.pop(buffer, None)
+            return self.memory.buffer(buffer)
+        self.selected[buffer] = address = self.memory.selected(buffer)
+        return address
+
+    def _width(self, buffer):
+        return self.program.widths[buffer]
+
+    def _weight(self, number):
+        """Function of a step: the address of its weight `number` as float32."""
+        return lambda step: self.memory.floats(self.file.tensors[step.weights[number]])
+
+    def _floats(self, step, number=0):
+        """Parameter for the float32 weight of a step that may be absent."""
+        return Own(self._weight(number), step) if step and step.weights[number] else 0
+
+    # ---- products ----
+
+    def _matrix(self, step):
+        tensor = self.file.tensors[step.weights[0]]
+        part = step.args.get("rows")
+        return self.memory.weight(tensor) + (part[0] * row_bytes(tensor.type, tensor.shape[0]) if part else 0)
+
+    def _bias(self, step):
+        return self.memory.floats(self.file.tensors[step.weights[1]]) + 4 * step.args.get("bias_row", 0)
+
+    def _size(self, step):
+        """(type id, columns, rows) of a product's matrix."""
+        tensor = self.file.tensors[step.weights[0]]
+        return tensor.type, tensor.shape[0], step.args["rows"][1] if "rows" in step.args else tensor.shape[1]
+
+    def _linear(self, record):
+        steps = record.steps
+        source, rows = self._at(record.source)
+        outs = self._outs(record, rows)
+        sizes = [self._size(step) for step in steps]
+        columns = sizes[0][1]
+        norm = Own(self._norm_of(record), record.norm) if record.norm else 0
+        normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
+        fast = all(f"linear_row_{by_id(size[0]).name}" in self.image for size in sizes)
+        if not fast:
+            return self._slow(record, (source, norm, normed, float(eps), columns), sizes, outs, rows)
+        segments = []
+        for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
+            bias = Own(self._bias, step) if step.weights[1] else 0
+            segments += [Own(self._matrix, step), kind, count, bias, 1 if bias else 0, out, stride]
+        segments += [0] * (7 * (SEGMENTS - len(steps)))
+        tail = (*segments, MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale))
+        tiles = sum(blocks(size[2], TILE) for size in (sizes[:1] if record.mode == "gated" else sizes))
+        if rows == 1:
+            self._add("linear_row", (tiles,), (source, norm, normed, float(eps), columns, *tail), 2 * columns + columns // 4)
+            return None
+        halves = self._halves((source, norm, normed, float(eps), columns), rows)
+        if rows <= FEW:
+            self._add("linear_rows", (tiles,), (*halves, rows, columns, *tail))
+        else:
+            self._add("linear_tiles", (tiles, blocks(rows, 64)), (*halves, rows, columns, *tail))
+        return None
+
+    def _norm_of(self, record):
+        return self._weight(0)
+
+    def _outs(self, record, rows):
+        """[(address, floats per row)] of each product's result."""
+        if record.out is None:
+            return [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
+        address = self._at(record.out)[0] if record.mode == "add" else self._to(record.out, rows)
+        return [(address, self._width(record.out))] * len(record.steps)
+
+    def _halves(self, source, rows):
+        """(pairs, factors, sums) of the input as half floats, after the launch that makes them."""
+        m = self.memory
+        widest = max(blocks(width, 32) * 32 for name, width in self.program.widths.items() if name != "logits")
+        made = m.named("halves", 2 * m.rows * widest), m.named("factors", 4 * m.rows), m.named("sums", m.rows * widest // 4)
+        self._add("halves", (rows,), (*source, source[-1], *made))
+        return made
+
+    def _slow(self, record, source, sizes, outs, rows):
+        """Products in formats without a matrix kernel of their own: one launch each, weights unpacked value by value."""
+        pairs, factors, _ = self._halves(source, rows)
+        mode = 1 if record.mode == "add" else 0
+        if record.mode == "gated":
+            outs = [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
+        for step, (kind, columns, count), (out, stride) in zip(record.steps, sizes, outs, strict=True):
+            bias = Own(self._bias, step) if step.weights[1] else 0
+            values = (pairs, factors, rows, columns, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, mode)
+            self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), (*values, float(record.scale)))
+        if record.mode == "gated":
+            (gate, stride), (up, _) = outs
+            self._add("gated_" + record.act, (blocks(rows * stride, 1024),), (gate, up, rows * stride))
+
+    # ---- attention ----
+
+    def _attention(self, record):
+        raise NotImplementedError
+
+    # ---- the rest ----
+
+    def _normadd(self, record):
+        norm, add = record.norm, record.add
+        y, rows = self._at(norm.out)
+        values = (y, self._floats(norm), self._at(add.out)[0], self._width(norm.out), float(norm.args["eps"]))
+        self._add("rmsnorm_add", (rows,), (*values, float(add.args.get("scale", 1.0))))
+
+    def _plain(self, record):
+        step = record.step
+        lower = getattr(self, "_step_" + step.op, None)
+        if lower is None:
+            raise UnsupportedError(f"the cuda backend has no operation {step.op!r}")
+        lower(step)
+
+    def _step_embed(self, step):
+        tensor = self.file.tensors[step.weights[0]]
+        columns = tensor.shape[0]
+        values = (self.memory.weight(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]))
+        self._add("embed_" + by_id(tensor.type).name, (blocks(columns, 256), self.rows), values)
+
+    def _step_rmsnorm(self, step):
+        source, rows = self._at(step.ins[0])
+        values = (source, self._floats(step), self._to(step.out, rows), self._width(step.out), float(step.args["eps"]))
+        self._add("rmsnorm", (rows,), values)
+
+    def _step_head_rmsnorm(self, step):
+        q, rows = self._at(step.out)
+        heads, dim, eps = step.args["heads"], step.args["head_dim"], float(step.args["eps"])
+        self._add("head_rmsnorm", (blocks(heads, 8), rows), (q, self._floats(step), heads, dim, eps))
+
+    def _step_select(self, step):
+        source, _ = self._at(step.out)
+        columns = self._width(step.out)
+        self.selected[step.out] = out = self.memory.selected(step.out)
+        self._add("select", (blocks(columns, 1024), self.wanted), (source, self.memory.wanted, out, columns))
+
+    def _elementwise(self, kernel, step, *others):
+        """x = f(x, ...): one launch over all values of the buffer's rows."""
+        x, rows = self._at(step.out)
+        count = rows * self._width(step.out)
+        self._add(kernel, (blocks(count, 1024),), (x, *others[:-1], count, *others[-1]))
+
+    def _step_add(self, step):
+        self._elementwise("add", step, self._at(step.ins[1])[0], (float(step.args.get("scale", 1.0)),))
+
+    def _step_gated(self, step):
+        self._elementwise("gated_" + step.args["act"], step, self._at(step.ins[1])[0], ())
+
+    def _step_scale(self, step):
+        self._elementwise("scale", step, (float(step.args["factor"]),))
+
+    def _step_softcap(self, step):
+        self._elementwise("softcap", step, (float(step.args["cap"]),))

@@ -1,0 +1,130 @@
+"""Where everything lies on the device: one arena of named buffers, the weights as the file has them, pages of the cache.
+
+Addresses are handed out before the device exists: they are offsets into an area (launch.relative) until the backend has
+allocated it and tells the chains. Called by lowering.py and backend.py.
+"""
+
+from ... import native
+from ...errors import InternalError
+from ...program.records import BATCH
+from ...quant.types import by_id
+from .launch import relative
+
+ALIGN = 256
+SLACK = 256  # readable bytes behind the arena, so that wide loads may run over an end
+SLOTS = 256  # cache slots per page
+WEIGHTS = 128  # area of shard 0; areas below are the arenas
+CELLS = 16  # int32: rows, first slot, wanted rows, stop flag, ... (kernels of reflex/kernels/cuda)
+LOGITS_BYTES = 32 << 20
+
+
+def offset(address):
+    """Where in its area a relative address lies."""
+    return address & ((1 << 48) - 1)
+
+
+def up(size, unit=ALIGN):
+    return (size + unit - 1) // unit * unit
+
+
+class Memory:
+    """Names -> relative addresses. What is asked for goes to the open arena; `seal` ends it, and a next one begins."""
+
+    def __init__(self, file, program, context):
+        self.file = file
+        self.program = program
+        self.rows = min(BATCH, context)
+        self.wanted_rows = max(1, min(self.rows, LOGITS_BYTES // (4 * program.vocabulary)))
+        self.arena = 0  # number of the open arena
+        self.size = 0  # bytes of it
+        self.places = {}  # name -> relative address
+        self.constants = []  # (offset, bytes) to be uploaded into the open arena
+        self.request_bytes = 4 * (CELLS + 5 * self.rows)
+        self.cells = self.named("request", self.request_bytes)
+        start = self.cells + 4 * CELLS
+        self.ids, self.positions, self.shared, self.branch, self.wanted = (start + 4 * self.rows * i for i in range(5))
+        self.page_count = (context + SLOTS - 1) // SLOTS
+        self.pages = self.named("pages", 8 * self.page_count)
+        self.stats = self.named("stats", 16 * self.wanted_rows)
+        self.layer_places, self.page_bytes = self._page_layout()
+
+    def named(self, name, size):
+        """The buffer called `name`, made on first use."""
+        address = self.places.get(name)
+        if address is None:
+            at = up(self.size)
+            self.size = at + size
+            self.places[name] = address = relative(self.arena, at)
+        return address
+
+    def seal(self):
+        """(number, bytes, constants) of the open arena, or None when nothing was asked for since the last time."""
+        if not self.size:
+            return None
+        sealed = self.arena, self.size + SLACK, self.constants
+        self.arena, self.size, self.constants = self.arena + 1, 0, []
+        if self.arena == WEIGHTS:
+            raise InternalError("too many arenas", WEIGHTS, self.arena)
+        return sealed
+
+    def buffer(self, name):
+        """float32 [rows, width] of an activation buffer of the program."""
+        rows = self.wanted_rows if name == "logits" else self.rows
+        return self.named(name, 4 * rows * self.program.widths[name])
+
+    def selected(self, name):
+        """The wanted rows of a buffer."""
+        if name == "logits":
+            return self.buffer(name)
+        return self.named(name + " selected", 4 * self.rows * self.program.widths[name])
+
+    def constant(self, name, data):
+        """Bytes that are uploaded once with their arena; `data` is a function, called on first use."""
+        address = self.places.get(name)
+        if address is None:
+            content = data()
+            address = self.named(name, len(content))
+            self.constants.append((offset(address), content))
+        return address
+
+    def weight(self, tensor):
+        """The relative address of a tensor's first byte."""
+        for number, shard in enumerate(self.file.shards):
+            mapping = shard.mapping
+            if mapping.address <= tensor.address < mapping.address + mapping.size:
+                return relative(WEIGHTS + number, tensor.address - mapping.address)
+        raise InternalError("a tensor lies in no shard", where=tensor.name)
+
+    def floats(self, tensor):
+        """A tensor of float32 (norm weights, biases): in place, or decoded where the file stores another type."""
+        if tensor.type == 0:
+            return self.weight(tensor)
+        return self.constant("decoded " + tensor.name, lambda: decoded(tensor))
+
+    def frequencies(self, index):
+        """float64 frequencies of a rotary table."""
+        return self.constant(f"frequencies {index}", lambda: doubles(self.program.ropes[index].frequencies))
+
+    def _page_layout(self):
+        """([byte offset in a page of each layer's keys and values], bytes of a page)."""
+        places, size = [], 0
+        for heads, key_dim, value_dim in self.program.caches:
+            places.append(size)
+            size += up(2 * SLOTS * heads * (key_dim + value_dim))
+        return places, size + SLACK
+
+
+def doubles(values):
+    view = memoryview(bytearray(8 * len(values))).cast("d")
+    for i, value in enumerate(values):
+        view[i] = value
+    return bytes(view)
+
+
+def decoded(tensor):
+    """float32 bytes of a small tensor, decoded on the host."""
+    mapping = native.alloc(4 * tensor.elements, tensor.name)
+    getattr(native.library(), "decode_" + by_id(tensor.type).name)(tensor.address, mapping.address, tensor.elements)
+    data = native.bytes_at(mapping.address, 4 * tensor.elements)
+    mapping.free()
+    return data
