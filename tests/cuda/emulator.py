@@ -1,328 +1,329 @@
-"""Tiny lockstep CUDA emulator: runs the SAME Python kernels on numpy, one generator per thread.
+"""Runs CUDA kernels, unchanged, on numpy arrays: one generator per thread, no GPU and no CUDA library.
 
-The kernel's source is rewritten so that each collective call (`P.shfl_xor(...)`, `cuda.syncthreads()`,
-`P.mma_f16(...)`, spin loads ...) becomes `yield`; a scheduler advances the threads warp by warp,
-checks that all lanes of a warp stand at the same collective, computes it, and sends results back.
-Needs only numpy (no numba): bounds are checked, cp.async data arrive only at wait_group,
-divergent collectives and missing arrivals are errors."""
-import ast, inspect, textwrap, types as pytypes
+A kernel's source is rewritten so that each call at which threads meet (`ptx.shfl_xor`, `ptx.mma_f16`, `cuda.syncthreads`,
+loads in waiting loops) yields. Warps run ahead one by one in random order up to a barrier, so that what a missing barrier
+leaves to chance goes wrong; all lanes of a warp must stand at the same call. Not covered: what the memory model allows
+between blocks, bank conflicts, time. Raises EmulationError with block, thread and source line.
+"""
+
+import ast
+import inspect
 import random
-from fractions import Fraction
-import numpy as np
+import textwrap
+import traceback
+from types import ModuleType, SimpleNamespace
 
-RNG = random.Random(0)
+import emulated_collectives as collectives
+import emulated_memory as memory
+import emulated_numbers as numbers
+import numpy
+from emulated_memory import Array, EmulationError, State
 
-
-class EmuError(Exception):
-    pass
-
-
-def int32(v): return ((int(v) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
-def uint32(v): return int(v) & 0xFFFFFFFF
-def int64(v): return int(v)
-float32 = np.float32
-
-
-class Ptr:
-    """flat, bounds-checked view of a numpy array (global, shared or local memory)"""
-    def __init__(self, a):
-        self.a = a.reshape(-1)
-        assert self.a.base is not None or a.ndim == 1
-        self.int = a.dtype.kind in "iu"
-        self.mask = (1 << (8 * a.dtype.itemsize)) - 1
-        self.signed = a.dtype.kind == "i"
-
-    def _i(self, i, n=1):
-        i = int(i)
-        if i < 0 or i + n > self.a.size:
-            raise EmuError(f"out of bounds: [{i}:{i+n}] of {self.a.size}")
-        return i
-
-    def __getitem__(self, i):
-        v = self.a[self._i(i)]
-        return int(v) if self.int else v
-
-    def __setitem__(self, i, v):
-        i = self._i(i)
-        if self.int:
-            v = int(v) & self.mask
-            if self.signed and v >> (8 * self.a.dtype.itemsize - 1):
-                v -= self.mask + 1
-        self.a[i] = v
-
-    def words(self, i, n):
-        """n 32-bit words starting at element i"""
-        k = 4 * n // self.a.dtype.itemsize
-        i = self._i(i, k)
-        if (i * self.a.dtype.itemsize) % (4 * n):
-            raise EmuError(f"misaligned {4*n}-byte access at element {i}")
-        return self.a[i:i + k].view(np.uint32)
+PTX = SimpleNamespace(**vars(numbers), **{k: v for k, v in vars(memory).items() if k not in vars(numbers)})
+MEETINGS = {*collectives.WARP, *collectives.BLOCK, *collectives.SPIN, collectives.NAMED}
+POISON = 0xFF  # bytes of memory that nobody wrote: NaN, or -1
+IDLE_ROUNDS = 3000  # of nothing but waiting loops: nobody will end them
 
 
-_f = lambda w: np.uint32(uint32(w)).view(np.float32)
-_u = lambda f: int(np.float32(f).view(np.uint32))
-_h = lambda w: np.array([uint32(w)], np.uint32).view(np.float16)
-_b = lambda w: np.array([uint32(w)], np.uint32).view(np.int8).astype(int)
+# ---- rewriting -------------------------------------------------------------------------------------------
 
 
-class Ops:
-    """per-thread ops, same names as ptx.py"""
-    def ldg128(s, p, i): return tuple(int(x) for x in p.words(i, 4))
-    ldg128_stream = ld128 = lds128 = ldg128
-    def ldg64(s, p, i): return tuple(int(x) for x in p.words(i, 2))
-    def ldg32(s, p, i): return int(p.words(i, 1)[0])
-    def ldgf(s, p, i): return p[i]
-    def ldgf4(s, p, i): return tuple(p.words(i, 4).view(np.float32))
-    ldf4 = ldgf4
-    def st128(s, p, i, a, b, c, d): p.words(i, 4)[:] = [uint32(x) for x in (a, b, c, d)]
-    sts128 = st128
-    def stf4(s, p, i, *v): p.words(i, 4)[:] = np.array(v, np.float32).view(np.uint32)
-    def stf2(s, p, i, *v): p.words(i, 2)[:] = np.array(v, np.float32).view(np.uint32)
-    def dp4a(s, a, b, c): return int32(int((_b(a) * _b(b)).sum()) + c)
-    def prmt(s, a, b, sel):
-        by = [(uint32(a) >> (8 * k)) & 255 for k in range(4)] + [(uint32(b) >> (8 * k)) & 255 for k in range(4)]
-        return sum(by[(sel >> (4 * k)) & 7] << (8 * k) for k in range(4))
-    def fma2(s, a, b, c):
-        return int((_h(a).astype(np.float32) * _h(b).astype(np.float32) + _h(c).astype(np.float32)).astype(np.float16).view(np.uint32)[0])
-    def h2f_lo(s, w): return np.float32(_h(w)[0])
-    def h2f_hi(s, w): return np.float32(_h(w)[1])
-    def f2h2(s, a, b): return int(np.array([a, b], np.float32).astype(np.float16).view(np.uint32)[0])
-    f2h2_75 = f2h2
-    def ex2(s, x): return np.exp2(np.float32(x))
-    def rsqrt(s, x): return np.float32(1) / np.sqrt(np.float32(x))
-    def rcp(s, x): return np.float32(1) / np.float32(x)
-    def tanh(s, x): return np.tanh(np.float32(x))
-    def f2i_rn(s, x): return int(np.rint(x))
-    def bits2f(s, w): return _f(w)
-    def fmaf(s, a, b, c): return np.float32(np.longdouble(a) * np.longdouble(b) + np.longdouble(c))
-    def fmad(s, a, b, c): return float(Fraction(a) * Fraction(b) + Fraction(c)) if all(map(np.isfinite, (a, b, c))) else a * b + c
-    def d2i_rn(s, x): return int(np.rint(x))
-    def f2bits(s, f): return _u(f)
-    def globaltimer(s): return 0
-    def address(s, p, i): return p.a.ctypes.data + int(i) * p.a.dtype.itemsize
-    def pdl_wait(s): pass
-    def pdl_launch(s): pass
-    def cp_async16(s, d, di, g, gi): CUR.pend.append((d.words(di, 4), g.words(gi, 4)))
-    def cp_async_commit(s): CUR.groups.append(CUR.pend); CUR.pend = []
-    def cp_async_wait(s, n):
-        while len(CUR.groups) > n:
-            for d, g in CUR.groups.pop(0):
-                d[:] = g
-    # atomics: executed at once; the *spin* load is a scheduling point (see COLL)
-    def red_release_add(s, p, i, v): p[i] = p[i] + v
-    def atom_acqrel_add(s, p, i, v): o = p[i]; p[i] = o + v; return o
-    def atom_acqrel_inc(s, p, i, v): o = p[i]; p[i] = 0 if o >= v else o + 1; return o
+class _Rewriter(ast.NodeTransformer):
+    """Calls at meetings become `yield`, calls of device functions `yield from` where they meet; names find their twins."""
+
+    def __init__(self, scope, compiled):
+        self.scope, self.compiled, self.meets = scope, compiled, False
+
+    def _known(self, node):
+        """What a name or a dotted name stands for, None where it is a local variable or an expression."""
+        if isinstance(node, ast.Name):
+            return self.scope.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._known(node.value)
+            return getattr(owner, node.attr, None) if isinstance(owner, ModuleType | SimpleNamespace) else None
+        return None
+
+    def visit_Call(self, node):
+        known, name = self._known(node.func), node.func.attr if isinstance(node.func, ast.Attribute) else None
+        self.generic_visit(node)
+        if hasattr(known, "py_func"):
+            function, meets = _compile(known.py_func, self.compiled)
+            symbol = f"_device_{len(self.scope)}"
+            self.scope[symbol] = function
+            node.func = ast.copy_location(ast.Name(symbol, ast.Load()), node)
+            self.meets |= meets
+            return ast.copy_location(ast.YieldFrom(node), node) if meets else node
+        origin = known._defn.__module__.rpartition(".")[2] if type(known).__name__ == "_Intrinsic" else None
+        if origin == "memory" and "data" in vars(known):  # a table
+            symbol = f"_table_{len(self.scope)}"
+            self.scope[symbol] = memoryview(known.data).cast("b").__getitem__
+            node.func = ast.copy_location(ast.Name(symbol, ast.Load()), node)
+        elif origin == "memory":
+            node.func = ast.parse(f"_memory[{known._name!r}]", mode="eval").body
+        elif origin == "asm" and not isinstance(node.func, ast.Attribute):  # imported by its name
+            name = known._name
+            node.func = ast.parse(f"_ptx.{name}", mode="eval").body
+        if origin == "memory":
+            return ast.fix_missing_locations(node)
+        if name in MEETINGS:
+            self.meets = True
+            call = ast.Tuple([ast.Constant(name), ast.Tuple(node.args, ast.Load()), ast.Constant(node.lineno)], ast.Load())
+            return ast.fix_missing_locations(ast.copy_location(ast.Yield(call), node))
+        return ast.fix_missing_locations(node)
 
 
-def _xor(vals): return [vals[l ^ vals_m][0] for l, (_, vals_m) in enumerate(vals)]
+def _twin(value, cuda):
+    """What a kernel's global stands for here."""
+    kind = type(value).__module__ or ""
+    if isinstance(value, ModuleType):
+        return {"numba.cuda": cuda, "reflex.kernels.cuda.ptx": PTX}.get(value.__name__, value)
+    return numbers.CASTS.get(str(value), value) if kind.startswith("numba") else value
 
 
-def _mma(vals, k, cvt):
-    r = 4 if k == 16 else 2
-    n = 6 if k == 16 else 3
-    W = np.array([[uint32(x) for x in v[:n]] for v in vals], np.uint32)
-    H = W.view(np.float16).reshape(32, n, 2).astype(np.float32)
-    A = np.zeros((16, k), np.float32); B = np.zeros((k, 8), np.float32)
-    for l in range(32):
-        g, t = l >> 2, l & 3
-        for q in range(r):
-            A[g + 8 * (q & 1), 2 * t + 8 * (q >> 1):][:2] = H[l, q]
-        for q in range(n - r):
-            B[2 * t + 8 * q:2 * t + 8 * q + 2, g] = H[l, r + q]
-    D = A @ B
-    out = []
-    for l in range(32):
-        g, t = l >> 2, l & 3
-        c = vals[l][n:]
-        out.append((D[g, 2*t] + c[0], D[g, 2*t+1] + c[1], D[g+8, 2*t] + c[2], D[g+8, 2*t+1] + c[3]))
-    return out
-
-
-def _ldmatrix(vals, m, trans=False):
-    out = [[0] * m for _ in range(32)]
-    for q in range(m):
-        M = np.stack([vals[q * 8 + r][0].words(vals[q * 8 + r][1], 4).view(np.uint16) for r in range(8)])
-        if trans: M = np.ascontiguousarray(M.T)
-        w = M.view(np.uint32)
-        for l in range(32):
-            out[l][q] = int(w[l >> 2, l & 3])
-    return [tuple(o) for o in out]
-
-
-WARP = {                               # name -> f(list of 32 arg tuples) -> 32 results
-    "shfl_xor": _xor, "shfl_xor_i": _xor,
-    "shfl_idx": lambda v: [v[i & 31][0] for _, i in v],
-    "redux_add": lambda v: [int32(sum(a for a, in v))] * 32,
-    "ldmatrix_x4": lambda v: _ldmatrix(v, 4), "ldmatrix_x2": lambda v: _ldmatrix(v, 2),
-    "ldmatrix_x4t": lambda v: _ldmatrix(v, 4, True),
-    "mma_f16": lambda v: _mma(v, 16, None), "mma_f16_k8": lambda v: _mma(v, 8, None),
-    "syncwarp": lambda v: [None] * 32,
-}
-BLOCK = {"syncthreads": lambda v: [None] * len(v), "syncthreads_or": lambda v: [int(any(a for a, in v))] * len(v),
-         "syncthreads_and": lambda v: [int(all(a for a, in v))] * len(v), "syncthreads_count": lambda v: [sum(bool(a) for a, in v)] * len(v)}
-SPIN = {"ld_acquire": lambda p, i: p[i]}
-COLL = set(WARP) | set(BLOCK) | set(SPIN)
-
-
-def _load(address, code):
-    """what lies at an address of one of the launch's arrays"""
-    size = np.dtype(code).itemsize
-    for a in ARRAYS:
-        i = address - a.ctypes.data
-        if 0 <= i and i + size <= a.nbytes: return a.reshape(-1).view(np.uint8)[i:i + size].view(code)[0]
-    raise EmuError(f"out of bounds: {size} bytes at address {address}")
-
-
-ARRAYS = []                            # of the running launch
-MEMORY = {                             # twins of the accessors in kernels/cuda/memory.py
-    **{k: (lambda address, code=c: int(_load(address, code))) for k, c in
-       dict(u8="u1", i8="i1", u16="<u2", i16="<i2", u32="<u4", i32="<i4").items()},
-    **{k: (lambda address, code=c: np.float32(_load(address, code))) for k, c in dict(f16="<f2", f32="<f4", f64="<f8", i64="<i8").items()},
-    "float32": np.float32, "float_of_bits": _f, "half_of_bits": lambda bits: np.float32(np.uint16(bits).view(np.float16)),
-}
-
-
-def _accessor(intrinsic):
-    """twin of an accessor (by its name) or of a table (by its data)"""
-    data = getattr(intrinsic, "data", None)
-    return MEMORY.get(intrinsic._name, intrinsic) if data is None else memoryview(data).cast("b").__getitem__
-
-
-class _Rewrite(ast.NodeTransformer):
-    def visit_Call(self, n):
-        self.generic_visit(n)
-        f = n.func
-        if isinstance(f, ast.Attribute) and f.attr in COLL:
-            return ast.copy_location(ast.Yield(ast.Tuple([ast.Constant(f.attr), ast.Tuple(n.args, ast.Load())], ast.Load())), n)
-        if isinstance(f, ast.Name) and f.id in self.devs:
-            return ast.copy_location(ast.YieldFrom(n), n)
-        return n
-
-
-def _gen(fn, env):
-    tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    d = tree.body[0]; d.decorator_list = []
-    ns = dict(fn.__globals__)
-    if fn.__closure__:
-        ns.update(zip(fn.__code__.co_freevars, (c.cell_contents for c in fn.__closure__)))
-    used = set(fn.__code__.co_names) | set(fn.__code__.co_freevars)
-    rw = _Rewrite(); rw.devs = {k for k in used if hasattr(ns.get(k), "py_func")}
-    ns.update({k: _accessor(ns[k]) for k in used if type(ns.get(k)).__name__ == "_Intrinsic"})
-    rw.visit(tree)
-    d.body.append(ast.parse("if 0: yield").body[0])       # always a generator
+def _compile(function, compiled):
+    """(the rewritten function, whether it is a generator)."""
+    if function in compiled:
+        return compiled[function]
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, first - 1)
+    definition = tree.body[0]
+    definition.decorator_list = []
+    scope = dict(function.__globals__)
+    scope.update(zip(function.__code__.co_freevars, (c.cell_contents for c in function.__closure__ or ()), strict=True))
+    scope = {name: _twin(value, compiled["cuda"]) for name, value in scope.items()}
+    scope |= {"_memory": memory.MEMORY, "_ptx": PTX}
+    assigned = {n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for name in assigned | {a.arg for a in definition.args.args}:
+        scope.pop(name, None)
+    rewriter = _Rewriter(scope, compiled)
+    rewriter.visit(definition)
     ast.fix_missing_locations(tree)
-    for k in rw.devs: ns[k] = _gen(ns[k].py_func, env)
-    ns.update({k: v for k, v in env.items() if k not in rw.devs and k not in fn.__code__.co_freevars})
-    exec(compile(tree, f"<emu {fn.__name__}>", "exec"), ns)
-    return ns[d.name]
+    exec(compile(tree, inspect.getsourcefile(function), "exec"), scope)
+    compiled[function] = scope[definition.name], rewriter.meets
+    return compiled[function]
 
 
-class _Dim:
-    def __init__(s, x=1, y=1, z=1): s.x, s.y, s.z = x, y, z
+def _generator(function, meets):
+    """A thread's body as a generator, even where it never meets another."""
+    if meets:
+        return function
+
+    def alone(*arguments):
+        function(*arguments)
+        yield from ()
+
+    return alone
 
 
-class _Thread:
-    pass
+# ---- what a kernel sees as `cuda` ------------------------------------------------------------------------
 
 
-CUR = None
+def _exchange(operation):
+    def atomic(array, index, value):
+        old = array[index]
+        array[index] = operation(old, value)
+        return old
+
+    return staticmethod(atomic)
+
+
+class _Atomic:
+    add, max, min = _exchange(lambda old, value: old + value), _exchange(max), _exchange(min)
+
+
+class _Local:
+    @staticmethod
+    def array(count, kind):
+        return Array(numpy.frombuffer(bytearray([POISON]) * (count * kind.dtype.itemsize), kind.dtype), "local")
+
+
+class _Shared:
+    @staticmethod
+    def array(count, kind, alignment=None):
+        """The thread's next shared array; `count` 0 views the dynamic memory."""
+        thread = State.thread
+        thread.shared += 1
+        arrays = thread.block.shared
+        key = (thread.shared, kind)
+        if key not in arrays:
+            data = thread.block.dynamic if count == 0 else aligned(count * kind.dtype.itemsize)
+            arrays[key] = Array(data[: data.size // kind.dtype.itemsize * kind.dtype.itemsize].view(kind.dtype), "shared")
+        return arrays[key]
 
 
 class _Cuda:
-    """what the kernel sees as `cuda`"""
-    @property
-    def threadIdx(s): return CUR.tid
-    @property
-    def blockIdx(s): return CUR.bid
-    @property
-    def blockDim(s): return CUR.bdim
-    @property
-    def gridDim(s): return CUR.gdim
-    class local:
-        @staticmethod
-        def array(n, dt): return Ptr(np.full(n, np.nan if dt is float32 else 0x7BADBAD, np.float32 if dt is float32 else np.int32 if dt is int32 else np.int64 if dt is int64 else np.uint32))
-    class shared:
-        @staticmethod
-        def array(n, dt, alignment=None):
-            k = CUR.nsh; CUR.nsh += 1
-            if k not in CUR.block.sh:
-                CUR.block.sh[k] = Ptr(np.full(n or CUR.block.dyn // 4, np.nan if dt is float32 else 0x7BADBAD, np.float32 if dt is float32 else np.uint32))
-            return CUR.block.sh[k]
-    def grid(s, n): return CUR.bid.x * CUR.bdim.x + CUR.tid.x
-    def gridsize(s, n): return CUR.bdim.x * CUR.gdim.x
+    local, shared, atomic = _Local, _Shared, _Atomic
+    threadIdx = property(lambda self: State.thread.index)
+    blockIdx = property(lambda self: State.thread.block.index)
+    blockDim = property(lambda self: State.thread.block.size)
+    gridDim = property(lambda self: State.thread.block.grid)
+    laneid = property(lambda self: State.thread.index.x & 31)
+    warpsize = 32
+
+    def grid(self, dimensions):
+        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
+
+    def gridsize(self, dimensions):
+        return self.blockDim.x * self.gridDim.x
+
+
+def aligned(size):
+    """`size` poisoned bytes whose address is a multiple of 256."""
+    data = numpy.full(size + 256, POISON, numpy.uint8)
+    start = -data.ctypes.data % 256
+    return data[start : start + size]
+
+
+def _place(x, y=1, z=1):
+    return SimpleNamespace(x=x, y=y, z=z)
+
+
+# ---- running ---------------------------------------------------------------------------------------------
+
+
+class _Thread:
+    def __init__(self, block, index):
+        self.block, self.index = block, _place(index, 0, 0)
+        self.shared, self.copies, self.groups = 0, [], []
+        self.waited = self.done = False
+        self.call = self.answer = None  # (name, arguments, line) it stands at; what it is told there
 
 
 class _Block:
-    def __init__(self, fn, bid, bdim, gdim, args, dyn):
-        self.sh, self.dyn, self.th = {}, dyn, []
-        for t in range(bdim.x):
-            th = _Thread(); th.tid, th.bid, th.bdim, th.gdim, th.block = _Dim(t, 0, 0), bid, bdim, gdim, self
-            th.nsh, th.pend, th.groups, th.val, th.done, th.op = 0, [], [], None, False, None
-            global CUR
-            CUR = th
-            th.g = fn(*args)
-            self.th.append(th)
+    def __init__(self, launch, index, grid, threads, arguments, dynamic):
+        self.launch, self.index, self.size, self.grid = launch, _place(*index), _place(threads), _place(*grid)
+        self.shared, self.barriers, self.dynamic = {}, {}, aligned(dynamic)
+        self.threads = [_Thread(self, i) for i in range(threads)]
+        self.warps = [self.threads[i : i + 32] for i in range(0, threads, 32)]
+        for thread in self.threads:
+            thread.run = launch.body(*arguments).send
+        self.progress = True
 
-    def _warp(self, lanes):
-        """run one warp ahead as far as it can go (to a block barrier, a spin load or its end)"""
-        global CUR
-        moved = False
+    def _advance(self, thread):
+        State.thread = thread
+        try:
+            thread.call = thread.run(thread.answer)
+            thread.answer = None
+        except StopIteration:
+            thread.done = True
+            if not thread.waited:
+                self._fail(thread, "the thread ends without pdl_wait")
+        except Exception as error:
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in self.launch.files]
+            kind = "" if isinstance(error, EmulationError) else f"{type(error).__name__}: "
+            self._fail(thread, f"{kind}{error} (line {lines[-1] if lines else '?'})")
+
+    def _fail(self, thread, text):
+        place = (self.index.x, self.index.y, self.index.z)
+        raise EmulationError(f"{self.launch.name}, block {place}, thread {thread.index.x}: {text}")
+
+    def _answer(self, threads, values):
+        for thread, value in zip(threads, values, strict=True):
+            thread.answer, thread.call = value, None
+        self.progress = True
+
+    def _spin(self, lanes):
+        """Answer the lanes in waiting loops; whether there are any."""
+        spinning = [t for t in lanes if t.call[0] in collectives.SPIN]
+        for thread in spinning:
+            State.thread = thread
+            name, arguments, _ = thread.call
+            thread.answer, thread.call = collectives.SPIN[name](*arguments), None
+        return bool(spinning)
+
+    def _run_warp(self, lanes):
+        """Run one warp ahead to a barrier of the block, a waiting loop or its end."""
         while True:
-            for th in lanes:
-                if th.done or th.op: continue
-                CUR = th; moved = True
-                try:
-                    th.op = th.g.send(th.val); th.val = None
-                except StopIteration:
-                    th.done = True
-                except Exception as e:
-                    raise EmuError(f"block {th.bid.x},{th.bid.y} thread {th.tid.x}: {type(e).__name__}: {e}") from e
+            for thread in lanes:
+                if not thread.done and thread.call is None:
+                    self._advance(thread)
+                    self.progress |= thread.done or thread.call[0] not in collectives.SPIN
             live = [t for t in lanes if not t.done]
-            spin = [t for t in live if t.op[0] in SPIN]
-            if spin:                                   # let the other warps run before it looks again
-                for t in spin: t.val = SPIN[t.op[0]](*t.op[1]); t.op = None
-                return True
-            ops = {t.op[0] for t in live}
-            if not ops or ops <= set(BLOCK): return moved
-            if ops & set(BLOCK) or len(ops) > 1 or len(live) != 32:
-                raise EmuError(f"divergent warp collective: {sorted(ops)}, {len(live)} live lanes")
-            res = WARP[ops.pop()]([t.op[1] for t in live])
-            for t, v in zip(live, res): t.val = v; t.op = None
-            moved = True
+            if self._spin(live):
+                return
+            calls = {(t.call[0], t.call[2]) for t in live}
+            names = {name for name, _ in calls}
+            if names <= collectives.BLOCK.keys() | {collectives.NAMED}:
+                return
+            if len(calls) > 1 or len(live) != 32:
+                self._fail(live[0], f"a divergent warp: {len(live)} live lanes at {sorted(calls)}")
+            name = names.pop()
+            State.thread = live[0]
+            try:
+                self._answer(live, collectives.WARP[name]([t.call[1] for t in live]))
+            except EmulationError as error:
+                self._fail(live[0], f"{error} (line {live[0].call[2]})")
+
+    def _release_named(self, live):
+        """Let go of named barriers that all their threads have reached."""
+        waiting = {}
+        for thread in live:
+            if thread.call and thread.call[0] == collectives.NAMED:
+                waiting.setdefault(thread.call[1][0], []).append(thread)
+        for threads in waiting.values():
+            counts = {t.call[1][1] for t in threads}
+            if len(counts) > 1 or len(threads) > min(counts):
+                self._fail(threads[0], f"a named barrier is reached with different counts: {counts}")
+            if len(threads) == counts.pop():
+                self._answer(threads, [None] * len(threads))
 
     def step(self):
-        """run every warp ahead, in random order, then release the block barrier; True while alive"""
-        ws = [self.th[w:w + 32] for w in range(0, len(self.th), 32)]
-        RNG.shuffle(ws)
-        moved = False
-        for w in ws: moved |= self._warp(w)
-        live = [t for t in self.th if not t.done]
-        if live and all(t.op and t.op[0] in BLOCK for t in live):
-            ops = {t.op[0] for t in live}
-            if len(ops) > 1: raise EmuError(f"threads at different barriers: {ops}")
-            res = BLOCK[ops.pop()]([t.op[1] for t in live])
-            for t, v in zip(live, res): t.val = v; t.op = None
-            moved = True
-        if live and not moved:
-            raise EmuError(f"deadlock: {[(t.tid.x, t.op and t.op[0]) for t in live][:8]}")
+        """Run every warp ahead, then release the barriers that are complete; whether any thread is left."""
+        self.progress = False
+        for lanes in self.launch.random.sample(self.warps, len(self.warps)):
+            self._run_warp(lanes)
+        live = [t for t in self.threads if not t.done]
+        self._release_named(live)
+        if live and all(t.call and t.call[0] in collectives.BLOCK for t in live):
+            calls = {t.call[0] for t in live}
+            if len(calls) > 1 or len(live) < len(self.threads):
+                self._fail(live[0], f"{len(live)} of {len(self.threads)} threads are at {sorted(calls)}")
+            self._answer(live, collectives.BLOCK[calls.pop()]([t.call[1] for t in live]))
         return bool(live)
 
 
-def launch(fn, grid, block, args, dyn=0, cooperative=False):
-    gx, gy = (grid, 1) if isinstance(grid, int) else grid
-    env = dict(cuda=_Cuda(), ptx=Ops(), int32=int32, uint32=uint32, int64=int64, float32=float32, float64=float,
-               min=min, max=max, abs=abs)
-    g = _gen(fn, env)
-    a = [Ptr(x) if isinstance(x, np.ndarray) else x for x in args]
-    ARRAYS[:] = [x for x in args if isinstance(x, np.ndarray)]
-    mk = lambda x, y: _Block(g, _Dim(x, y, 0), _Dim(block), _Dim(gx, gy), a, dyn)
-    old = np.seterr(over="ignore")
-    if cooperative:
-        bl = [mk(x, y) for y in range(gy) for x in range(gx)]
-        while bl: bl = [b for b in bl if b.step()]
-    else:
-        for y in range(gy):
-            for x in range(gx):
-                b = mk(x, y)
-                while b.step(): pass
-    np.seterr(**old)
+class _Launch:
+    """A kernel with its rewritten body; `files` of its source tell which traceback lines are its own."""
+
+    def __init__(self, function, seed):
+        compiled = {"cuda": _Cuda()}
+        self.name, self.random = function.__name__, random.Random(seed)
+        self.body = _generator(*_compile(function, compiled))
+        self.files = {inspect.getsourcefile(f) for f in compiled if not isinstance(f, str)}
+
+
+def _run(blocks):
+    """Step the blocks, which wait for each other, until all are done."""
+    idle = 0
+    while blocks:
+        alive = [block.step() for block in blocks]
+        idle = 0 if any(block.progress for block in blocks) else idle + 1
+        spinning = any(t.call is None and not t.done for block in blocks for t in block.threads)
+        if idle > (IDLE_ROUNDS if spinning else 0):
+            stuck = [t for block in blocks for t in block.threads if not t.done]
+            places = sorted({f"{t.call[0]} in line {t.call[2]}" if t.call else "a waiting loop" for t in stuck})
+            blocks[0]._fail(stuck[0], f"deadlock: {len(stuck)} threads wait at {', '.join(places)}")
+        blocks = [block for block, left in zip(blocks, alive, strict=True) if left]
+
+
+def launch(function, grid, threads, arguments, dynamic=0, cooperative=False, seed=0):
+    """Run a kernel. Arguments: numpy arrays, numbers, and address tables (objects with `arrays`, see run.Addresses)."""
+    grid = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+    values, State.arrays = [], []
+    for argument in arguments:
+        if hasattr(argument, "arrays"):
+            State.arrays += [Array(a) for a in argument.arrays]
+            argument = numpy.array([a.ctypes.data for a in argument.arrays], numpy.int64)
+        values.append(Array(argument) if isinstance(argument, numpy.ndarray) else argument)
+    values = [numpy.float32(v) if isinstance(v, float) else v for v in values]
+    State.arrays += [v for v in values if isinstance(v, Array)]
+    run = _Launch(function, seed)
+    places = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    run.random.shuffle(places)
+    with numpy.errstate(all="ignore"):
+        if cooperative:
+            _run([_Block(run, place, grid, threads, values, dynamic) for place in places])
+        for place in [] if cooperative else places:
+            _run([_Block(run, place, grid, threads, values, dynamic)])
+    State.thread = None

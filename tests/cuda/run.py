@@ -8,9 +8,20 @@ import numpy
 FOLDER = Path(__file__).parent / "cases"
 
 
+class Addresses:
+    """An argument: an int64 table with the device addresses of these arrays."""
+
+    def __init__(self, arrays):
+        self.arrays = list(arrays)
+
+    def copy(self):
+        return Addresses(a.copy() for a in self.arrays)
+
+
 class Case:
     """`args`: numpy arrays (the kernel may write them) and Python numbers. `wanted`: {index of an array argument: expected}.
 
+    For an Addresses argument `wanted` lists its arrays, None for those that are not compared.
     `tolerance` is relative to the largest wanted magnitude; 0 asks for equality. `emulate=False`: too large for the emulator.
     """
 
@@ -26,20 +37,28 @@ class Case:
         self.emulate = emulate
 
     def fresh(self):
-        return [a.copy() if isinstance(a, numpy.ndarray) else a for a in self.args]
+        return [a.copy() if hasattr(a, "copy") else a for a in self.args]
 
     def check(self, args):
         """Complaints about what a run left in `args`."""
         for index, wanted in self.wanted.items():
-            found = args[index].reshape(wanted.shape)
-            if self.tolerance == 0:
-                if not numpy.array_equal(found, wanted):
-                    yield f"{self.label}: argument {index} differs in {int((found != wanted).sum())} of {wanted.size} places"
-                continue
-            found, wanted = found.astype(numpy.float64), wanted.astype(numpy.float64)
-            error = numpy.abs(found - wanted).max() / max(numpy.abs(wanted).max(), 1e-30)
-            if not error <= self.tolerance:
-                yield f"{self.label}: argument {index} is off by {error:.3g} of the largest, allowed {self.tolerance:.3g}"
+            if hasattr(args[index], "arrays"):
+                for page, (found, expected) in enumerate(zip(args[index].arrays, wanted, strict=True)):
+                    if expected is not None:
+                        yield from self._compare(f"argument {index} array {page}", found, expected)
+            else:
+                yield from self._compare(f"argument {index}", args[index], wanted)
+
+    def _compare(self, what, found, wanted):
+        found = found.reshape(wanted.shape)
+        if self.tolerance == 0:
+            if not numpy.array_equal(found, wanted):
+                yield f"{self.label}: {what} differs in {int((found != wanted).sum())} of {wanted.size} places"
+            return
+        found, wanted = found.astype(numpy.float64), wanted.astype(numpy.float64)
+        error = numpy.abs(found - wanted).max() / max(numpy.abs(wanted).max(), 1e-30)
+        if not error <= self.tolerance:
+            yield f"{self.label}: {what} is off by {error:.3g} of the largest, allowed {self.tolerance:.3g}"
 
 
 def modules():
@@ -54,5 +73,5 @@ def emulate(case):
 
     kernel = load_all()[case.kernel]
     args = case.fresh()
-    emulator.launch(kernel.function, case.grid[:2], kernel.threads, args, dyn=case.shared, cooperative=case.cooperative)
+    emulator.launch(kernel.function, case.grid[:2], kernel.threads, args, case.shared, cooperative=case.cooperative)
     return args
