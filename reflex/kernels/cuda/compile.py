@@ -65,8 +65,8 @@ def to_ptx(kernel):
     # Numba numbers shared arrays per process: number them per kernel, so that the text does not depend on its company.
     arrays = {}
     body = re.sub(r"_cudapy_(\w)mem_\d+", lambda m: arrays.setdefault(m.group(), f"{kernel.name}_{m.group(1)}{len(arrays)}"), body)
-    for symbol in set(re.findall(r"^\.(?:global|const) .*?(\w+)\[", body, re.M)) | set(re.findall(r"^\.func .*?(__\w+)", body, re.M)):
-        if not symbol.startswith("table_"):  # of the mathematics library: each kernel has its own
+    for symbol in {name for pair in re.findall(r"^\.(?:global|const) .*?(\w+)\[|^\.func .*?(__\w+)", body, re.M) for name in pair}:
+        if symbol and not symbol.startswith("table_"):  # of the mathematics library: each kernel has its own
             body = re.sub(rf"\b{symbol}\b", f"{kernel.name}_{symbol}", body)
     return body
 
