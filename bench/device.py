@@ -1,0 +1,63 @@
+"""Everything about a GPU in one call: each kernel against its reference, real models against the reference backend, then speed.
+
+    python bench/device.py                                  kernels only
+    python bench/device.py --model model.gguf --model ...   and these models
+    python bench/device.py --shape 0.6B=big.gguf            and the speed of this file (random weights will do)
+
+Builds nothing: cache/ must hold the device's kernels. A short table comes last; bench/results/device.json gets every number.
+Refuses nothing and hides nothing: a kernel that fails is in the table, and the exit code is 1.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench import gpu, record
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="case files whose name holds this")
+    parser.add_argument("--no-kernels", action="store_true")
+    parser.add_argument("--model", action="append", default=[], help="a real model to compare and measure")
+    parser.add_argument("--shape", action="append", default=[], help="NAME=FILE to measure")
+    parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
+    parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
+    return parser.parse_args()
+
+
+def kernels(runner, only):
+    """Check and time every kernel; returns (record, number of complaints)."""
+    checked = gpu.check_all(runner, only)
+    for name, (count, problems) in checked.items():
+        print(f"{name:<20} {count:4} cases {len(problems):4} wrong", flush=True)
+        for problem in problems[:3]:
+            print(f"    {problem}", flush=True)
+    timed = gpu.time_all(runner, only)
+    for name, label, kernel, spent, bandwidth, work in timed:
+        rates = (f" {bandwidth:7.0f} GB/s" if bandwidth else "") + (f" {work:7.1f} TFLOP/s" if work else "")
+        print(f"{name:<20} {kernel:<28} {label:<36} {spent:8.2f} us{rates}", flush=True)
+    complaints = sum(len(problems) for _, problems in checked.values())
+    body = {
+        "cases": {name: {"run": count, "wrong": problems} for name, (count, problems) in checked.items()},
+        "times": [dict(zip(("file", "case", "kernel", "us", "gb_s", "tflop_s"), row, strict=True)) for row in timed],
+    }
+    return body, complaints
+
+
+def main():
+    options = arguments()
+    runner = gpu.Runner()
+    found = runner.gpu
+    print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
+    body, wrong = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}, 0
+    if not options.no_kernels:
+        body["kernels"], wrong = kernels(runner, options.only)
+    record.write("device", "kernels and models on a GPU", body)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
