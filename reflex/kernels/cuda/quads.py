@@ -1,6 +1,6 @@
 """Runs of four float32 values as kernels read and write them: one 16-byte access where whole and aligned, else one by one.
 
-`left` values remain at element `at`; missing ones read as 0 and are not written.
+`left` values remain at element `at`; those past the end read as 0 and are not written.
 """
 
 from numba.types import float32, int32
@@ -10,9 +10,9 @@ from .export import device
 
 
 @device
-def load4(p, at, left, aligned):
-    """Four values that an earlier kernel may have written."""
-    a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+def load4_or(p, at, left, aligned, missing):
+    """Four values that an earlier kernel may have written, `missing` for those past the end."""
+    a, b, c, d = missing, missing, missing, missing
     if aligned and left >= 4:
         a, b, c, d = ptx.ldf4(p, at)
     else:
@@ -25,6 +25,11 @@ def load4(p, at, left, aligned):
         if left > 3:
             d = p[int32(at + 3)]
     return a, b, c, d
+
+
+@device
+def load4(p, at, left, aligned):
+    return load4_or(p, at, left, aligned, float32(0))
 
 
 @device
