@@ -76,7 +76,7 @@ def combine(partials, row, splits, stats):
     top, token = float32(LOWEST), int32(NO_ID)
     i = lane
     while i < splits:
-        a, b, c, d = ptx.ldcg128(partials, int32((base + i) << 2))
+        a, _, c, _ = ptx.ldcg128(partials, int32((base + i) << 2))
         top, token = better_of(top, token, ptx.bits2f(a), int32(c))
         i = int32(i + 32)
     top, token = warp_best(top, token)
@@ -84,7 +84,7 @@ def combine(partials, row, splits, stats):
     total = float32(0)
     i = lane
     while i < splits:
-        a, b, c, d = ptx.ldcg128(partials, int32((base + i) << 2))
+        a, b, _, _ = ptx.ldcg128(partials, int32((base + i) << 2))
         total = ptx.fmaf(ptx.bits2f(b), exponential(float32(ptx.bits2f(a) - origin)), total)
         i = int32(i + 32)
     for step in range(5):
@@ -151,5 +151,5 @@ def logprobs(logits, stats, rows, ids, out, columns, count):
     i = int32(cuda.blockIdx.x * 128 + cuda.threadIdx.x)
     if i < count:
         row = rows[i]
-        top, total, token, log_total = ptx.ldf4(stats, int32(row << 2))
+        top, log_total = stats[int32(row << 2)], stats[int32((row << 2) + 3)]
         out[i] = float32(float32(logits[int32(row * columns + ids[i])] - top) - log_total)

@@ -9,8 +9,8 @@ def stats_of(x):
     wide = x.astype("float64")
     top = wide.max(-1)
     total = numpy.exp(wide - top[:, None]).sum(-1)
-    ids = x.argmax(-1).astype("int32")  # the first of the largest
-    return numpy.stack([top.astype("float32"), total.astype("float32"), ids.view("float32"), numpy.log(total).astype("float32")], -1)
+    ids = x.argmax(-1).astype("int32").view("float32")  # the first of the largest
+    return numpy.stack([top.astype("float32"), total.astype("float32"), ids, numpy.log(total).astype("float32")], -1)
 
 
 class Stats(Case):
