@@ -47,14 +47,47 @@ def kernels(runner, only):
     return body, complaints
 
 
+def models(paths, steps):
+    """Each real model on the device beside the float32 reference, teacher-forced."""
+    from bench import gpu_models
+
+    rows = []
+    for path in paths:
+        row = gpu_models.compare(path, steps)
+        rows.append(row)
+        print(f"{row['file']:<40} rms {row['rms_std']:.4f} max {row['max_std']:.4f} std, {row['same']} of {row['steps']} tokens, "
+              f"{row['clear_wrong']} wrong with a clear margin, repeats {'bit-equal' if row['repeats'] else 'DIFFER'}", flush=True)  # fmt: skip
+    return rows
+
+
+def speeds(shapes, runs, command):
+    """Warm speed, memory and upload in this process's children; cold starts awake and asleep."""
+    from bench import gpu_models
+
+    rows = []
+    for shape in shapes:
+        name, _, path = shape.partition("=")
+        row = {"shape": name, **gpu_models.measure(path)}
+        if command:
+            row["cold"] = gpu_models.cold(command, path, runs)
+        rows.append(row)
+        print(gpu_models.line(row), flush=True)
+    return rows
+
+
 def main():
     options = arguments()
-    runner = gpu.Runner()
-    found = runner.gpu
-    print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
-    body, wrong = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}, 0
+    wrong, body = 0, {}
     if not options.no_kernels:
+        runner = gpu.Runner()
+        found = runner.gpu
+        print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
+        body = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}
         body["kernels"], wrong = kernels(runner, options.only)
+        found.close()
+    body["models"] = models(options.model, 32)
+    wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
+    body["speed"] = speeds(options.shape, options.runs, options.reflex)
     record.write("device", "kernels and models on a GPU", body)
     return 1 if wrong else 0
 

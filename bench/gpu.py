@@ -110,7 +110,7 @@ class Runner:
         return problems
 
     def time(self, case, launches=40, rounds=5):
-        """Median microseconds per launch inside a graph; the largest array is walked through in copies, so that no cache keeps it."""
+        """Median microseconds per launch in a graph; the largest array is walked through in copies that no cache keeps."""
         values, buffers, every = self._place(case)
         single = {i: b for i, b in buffers.items() if not isinstance(b, list)}
         index, largest = max(single.items(), key=lambda item: item[1].size)

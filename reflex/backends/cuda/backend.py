@@ -23,8 +23,9 @@ class Gpu:
     def __init__(self, selection="", weights="quantized"):
         self.weights = weights
         self.starting = device.begin(selection or None)
-        self.image = self.module = self.upload_done = None
+        self.image = self.module = None
         self.bases = []  # device address of each shard's mapping
+        self.uploaded = 0  # bytes of weights on the device
 
     def upload(self, file):
         """Queue the loading of kernels and weights behind the start of the device."""
@@ -82,6 +83,7 @@ class Plan:
         self.device = None
         self.arenas = {}  # number -> address
         self.page_addresses = []
+        self.allocated = 0  # bytes of arenas and pages
         self.shapes = {}  # (rows, wanted) -> Shape
         self.wanted = 0
         self.fetched = -1  # row whose logits the host holds
@@ -129,6 +131,7 @@ class Plan:
             return
         number, size, constants = sealed
         base = self.arenas[number] = self.device.allocate(size, "activations")
+        self.allocated += size
         for at, content in constants:
             block = native.alloc(len(content), "constants")
             native.view(block.address, len(content))[:] = content
@@ -148,9 +151,15 @@ class Plan:
             return
         for _ in range(count):
             self.page_addresses.append(self.device.allocate(self.memory.page_bytes, f"a cache of {slots} tokens"))
+        self.allocated += count * self.memory.page_bytes
         block = (native.Int64 * count)(*self.page_addresses[first:])
         self.device.copy_in(self._address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
         self.device.synchronize()
+
+    @property
+    def device_bytes(self):
+        """Bytes of device memory that this plan has allocated, weights included."""
+        return self.allocated + self.gpu.uploaded
 
     # ---- computing ----
 

@@ -1,0 +1,163 @@
+"""Whole models on a GPU: agreement with the float32 reference, warm speed, device memory, cold starts awake and asleep.
+
+Used by bench/device.py. "Awake": another process holds a context, so the driver need not start the card. Each figure says
+how it was counted; speed may use random weights, agreement never does.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+
+from bench import record, spawn
+from reflex.open import open_model
+
+PROMPTS = ("The capital of France is", "def fibonacci(n):\\n    ", "Once upon a time, in a land far away,")
+PROMPT, CANDIDATES = PROMPTS[0], (" Paris", " London")
+HOLD = "from reflex.backends.cuda import device; import sys; d = device.start(); print('held', flush=True); sys.stdin.read()"
+BARE = "from reflex.backends.cuda import device; import os; device.start(); print('x', flush=True); os._exit(0)"
+
+
+def rows_of(session, ids):
+    """float32 [vocabulary] logits behind `ids`, a copy."""
+    session.rewind(0)
+    session.sync(ids)
+    return numpy.array(session.plan.logits(0), numpy.float32)
+
+
+def compare(path, steps):
+    """Greedy steps of the reference after each prompt, the device given the same tokens."""
+    _, _, trusted = open_model(path, "reference")
+    _, _, tested = open_model(path, "cuda")
+    errors, worst, same, clear_wrong, count, repeats = [], 0.0, 0, 0, 0, True
+    for prompt in PROMPTS:
+        ids = trusted.encode(prompt)
+        for _ in range(steps):
+            trusted.sync(ids)
+            tested.sync(ids)
+            want, got = (numpy.array(s.plan.logits(0), numpy.float32) for s in (trusted, tested))
+            std = want.std()
+            errors.append(float(numpy.sqrt(numpy.mean((got - want) ** 2)) / std))
+            worst = max(worst, float(numpy.abs(got - want).max() / std))
+            top = numpy.sort(want)[-2:]
+            agree = int(want.argmax()) == int(got.argmax())
+            same += agree
+            clear_wrong += not agree and bool(top[1] - top[0] >= 0.5)
+            count += 1
+            ids.append(int(want.argmax()))
+        again = rows_of(tested, ids), rows_of(tested, ids)
+        repeats = repeats and bool((again[0] == again[1]).all())
+    for session in (trusted, tested):
+        session.close()
+    return {
+        "file": Path(path).name,
+        "rms_std": statistics.median(errors),
+        "max_std": worst,
+        "same": same,
+        "steps": count,
+        "clear_wrong": clear_wrong,
+        "repeats": repeats,
+    }
+
+
+def timed(action, seconds=1.0, least=5):
+    """Raw seconds of repeated calls."""
+    spent = []
+    while len(spent) < least or sum(spent) < seconds:
+        started = time.perf_counter()
+        action()
+        spent.append(time.perf_counter() - started)
+    return spent
+
+
+def measure(path):
+    """Prompt and decode speed, device memory and upload of one file."""
+    started = time.perf_counter()
+    file, _, session = open_model(path, "cuda", 2048)
+    plan = session.plan
+    ids = (session.encode(PROMPT) * 600)[:512]
+    session.sync(ids[:5])
+    plan.argmax(0)
+    opened = time.perf_counter() - started
+    free, total = plan.device.memory()
+    weights = sum(tensor.nbytes for tensor in file.tensors.values())
+    body = {"file_bytes": file.size, "weight_bytes": weights, "open_s": opened, "phases": phases(plan.device)}
+
+    def prompt(count):
+        def action():
+            session.rewind(0)
+            session._slots.ids.clear()
+            session.sync(ids[:count])
+            plan.argmax(0)
+
+        action()
+        return record.summary([count / t for t in timed(action)], 1)
+
+    body["prompt_512"], body["prompt_32"] = prompt(512), prompt(32)
+    for context in (100, 1000):
+        session.rewind(0)
+        session.sync((ids * 2)[:context])
+
+        def decode(context=context):
+            session.rewind(context)
+            session.ids[:] = session.ids[:context]
+            for _ in range(64):
+                session.append(plan.argmax(0))
+
+        decode()
+        body[f"decode_{context}"] = record.summary([64 / t for t in timed(decode)], 1)
+    body["weight_gb_s"] = body["decode_100"]["median"] * weights / 1e9
+    body["device_bytes"] = plan.device_bytes
+    body["device_free"], body["device_total"] = free, total
+    session.close()
+    file.close()
+    return body
+
+
+def phases(device):
+    """{phase: milliseconds} of the device thread."""
+    marks = device.marks
+    return {name: (at - marks[i][1]) / 1e6 for i, (name, at) in enumerate(marks[1:])}
+
+
+def cold(command, path, runs):
+    """{awake, asleep, bare awake, bare asleep}: milliseconds from spawn to exit."""
+    words = [command, "system1", path, PROMPT, "--backend=cuda", "--json", "--timings"]
+    words += [word for text in CANDIDATES for word in ("--candidate", text)]
+    bare = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(record.ROOT)!r}); {BARE}"]
+    found = {}
+    for state in ("asleep", "awake"):
+        holder = None
+        if state == "awake":
+            holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
+            holder.stdout.readline()
+        ours, contexts, reports = [], [], []
+        for number in range(runs + 1):
+            run, empty = spawn.run(words), spawn.run(bare)
+            if number:
+                ours.append(run.exit)
+                contexts.append(empty.exit)
+                reports.append(run.phases())
+        if holder:
+            holder.stdin.close()
+            holder.wait()
+        found[state] = {
+            "ms": record.summary(ours),
+            "bare_context_ms": record.summary(contexts),
+            "phases": {name: statistics.median(r[name] for r in reports) for name in reports[0]},
+        }
+    return found
+
+
+def line(row):
+    """The row of the table."""
+    text = f"{row['shape']:<6} decode {row['decode_100']['median']:7.0f} tok/s at 100, {row['decode_1000']['median']:7.0f} at 1000 "
+    text += f"({row['weight_gb_s']:.0f} GB/s); prompt 512 {row['prompt_512']['median']:8.0f}, 32 {row['prompt_32']['median']:8.0f} tok/s; "
+    text += f"device {(row['device_bytes'] - row['weight_bytes']) / 1e6:.0f} MB beyond the weights"
+    if "cold" in row:
+        for state, found in row["cold"].items():
+            text += f"; {state} {found['ms']['median']:.0f} ms (bare context {found['bare_context_ms']['median']:.0f})"
+    return text
