@@ -166,6 +166,10 @@ def bfe(value, position, length):
     return (value & 0xFFFFFFFF) >> position & (1 << length) - 1
 
 
+def divu(a, b):
+    return (a & 0xFFFFFFFF) // (b & 0xFFFFFFFF)
+
+
 def mulhi(a, b):
     return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF) >> 32
 

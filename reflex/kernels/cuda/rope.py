@@ -1,7 +1,7 @@
 """rope_angles: cos and sin of every token's angles, in float64; rope: turns each head by them, in place (ops/rope.py)."""
 
 from numba import cuda
-from numba.types import float32, float64, int32
+from numba.types import float32, float64, int32, uint32
 
 from . import ptx
 from .export import device, kernel
@@ -48,17 +48,18 @@ def rotation(angle):
     return c, s
 
 
-@kernel("DIFif", threads=64)
-def rope_angles(frequencies, positions, out, pairs, magnitude):
+@kernel("DIFiif", threads=256)
+def rope_angles(frequencies, positions, out, pairs, rows, magnitude):
     """frequencies: float64[pairs], positions: int32[rows], out: float32[rows, pairs, cos and sin].
 
-    Grid: (ceil(pairs / 64), rows)."""
+    Grid: ceil(rows * pairs / 256)."""
     ptx.pdl_launch()
-    i, row = int32(cuda.blockIdx.x * 64 + cuda.threadIdx.x), int32(cuda.blockIdx.y)
+    i = int32(cuda.blockIdx.x * 256 + cuda.threadIdx.x)
+    row = int32(ptx.divu(uint32(i), uint32(pairs)))
     ptx.pdl_wait()
-    if i < pairs:
-        c, s = rotation(float64(positions[row]) * frequencies[i])
-        ptx.stf2(out, int32((row * pairs + i) << 1), float32(c * magnitude), float32(s * magnitude))
+    if row < rows:
+        c, s = rotation(float64(positions[row]) * frequencies[int32(i - row * pairs)])
+        ptx.stf2(out, int32(i << 1), float32(c * magnitude), float32(s * magnitude))
 
 
 @kernel("FFiiii", threads=256)

@@ -10,9 +10,10 @@ def angles(positions, rope, **given):
     angle = positions[:, None].astype("float64") * frequencies
     wanted = (numpy.stack([numpy.cos(angle), numpy.sin(angle)], -1) * rope.magnitude).astype("float32")
     out = numpy.full(wanted.shape, numpy.nan, "float32")
-    args = [frequencies, positions, out, pairs, rope.magnitude]
-    label = f"{len(positions)}x{pairs}-{positions[-1]}"
-    return Case(label, "rope_angles", ((pairs + 63) // 64, len(positions)), args, {2: wanted}, tolerance=1e-7, **given)
+    rows = len(positions)
+    args = [frequencies, positions, out, pairs, rows, rope.magnitude]
+    label = f"{rows}x{pairs}-{positions[-1]}"
+    return Case(label, "rope_angles", (rows * pairs + 255) // 256, args, {2: wanted}, tolerance=1e-7, **given)
 
 
 def turned(one, random, **given):
