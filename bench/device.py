@@ -55,8 +55,9 @@ def models(paths, steps):
     for path in paths:
         row = gpu_models.compare(path, steps)
         rows.append(row)
-        print(f"{row['file']:<40} rms {row['rms_std']:.4f} max {row['max_std']:.4f} std, {row['same']} of {row['steps']} tokens, "
-              f"{row['clear_wrong']} wrong with a clear margin, repeats {'bit-equal' if row['repeats'] else 'DIFFER'}", flush=True)  # fmt: skip
+        repeats = "bit-equal" if row["repeats"] else "DIFFER"
+        text = f"{row['file']:<40} rms {row['rms_std']:.4f} max {row['max_std']:.4f} std, {row['same']} of {row['steps']} tokens, "
+        print(f"{text}{row['clear_wrong']} wrong with a clear margin, repeats {repeats}", flush=True)
     return rows
 
 

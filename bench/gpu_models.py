@@ -154,8 +154,9 @@ def cold(command, path, runs):
 
 def line(row):
     """The row of the table."""
-    text = f"{row['shape']:<6} decode {row['decode_100']['median']:7.0f} tok/s at 100, {row['decode_1000']['median']:7.0f} at 1000 "
-    text += f"({row['weight_gb_s']:.0f} GB/s); prompt 512 {row['prompt_512']['median']:8.0f}, 32 {row['prompt_32']['median']:8.0f} tok/s; "
+    figures = [row[name]["median"] for name in ("decode_100", "decode_1000", "prompt_512", "prompt_32")]
+    text = f"{row['shape']:<6} decode {figures[0]:7.0f} tok/s at 100, {figures[1]:7.0f} at 1000 ({row['weight_gb_s']:.0f} GB/s); "
+    text += f"prompt 512 {figures[2]:8.0f}, 32 {figures[3]:8.0f} tok/s; "
     text += f"device {(row['device_bytes'] - row['weight_bytes']) / 1e6:.0f} MB beyond the weights"
     if "cold" in row:
         for state, found in row["cold"].items():
