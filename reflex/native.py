@@ -81,7 +81,7 @@ def libc_address(name):
 
 
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
-MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 2, 0x20, 0x4000
+MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 1, 2, 0x20, 0x4000
 
 
 class Mapping:
@@ -112,9 +112,10 @@ def alloc(size, what="buffer"):
     return _mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, what)
 
 
-def map_descriptor(descriptor, size, what="file"):
-    """A read-only private mapping of the first `size` bytes of an open file; `size` must be positive."""
-    return _mmap(size, PROT_READ, MAP_PRIVATE, descriptor, 0, what)
+def map_descriptor(descriptor, size, what="file", shared=False):
+    """A read-only mapping of the first `size` bytes of an open file; `size` must be positive. Only a shared one may be
+    registered with the CUDA driver."""
+    return _mmap(size, PROT_READ, MAP_SHARED if shared else MAP_PRIVATE, descriptor, 0, what)
 
 
 # ---- choosing and loading a blob ------------------------------------------------------------------------

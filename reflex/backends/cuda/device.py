@@ -201,10 +201,9 @@ def start(selection=None):
     driver.load()
     opened = perf_counter_ns()
     status = driver.function("cuInit")(0)
-    if status == driver.NO_DEVICE:
-        raise driver.failure("cuInit", status, "no CUDA device")
     if status:
-        raise driver.failure("cuInit", status, "the CUDA driver does not start")
+        what = "no CUDA device" if status == driver.NO_DEVICE else "the CUDA driver does not start"
+        raise driver.failure("cuInit", status, what, driver.REMEDIES.get(status, driver.SEE_NVIDIA_SMI))
     initialised = perf_counter_ns()
     device = Device(*choose(selection))
     device.marks += (("driver", opened), ("cuInit", initialised))

@@ -13,7 +13,7 @@ from ...native import REPAIR, Int64, UInt8
 LIBRARY = "libcuda.so.1"
 # Arguments of every function in use, under the versioned names that the library exports.
 ARITY = {
-    "cuInit": 1, "cuDriverGetVersion": 1, "cuGetErrorName": 2, "cuGetErrorString": 2,
+    "cuInit": 1, "cuDriverGetVersion": 1, "cuGetErrorName": 2,
     "cuDeviceGetCount": 1, "cuDeviceGet": 2, "cuDeviceGetName": 3, "cuDeviceGetAttribute": 3, "cuDeviceTotalMem_v2": 2,
     "cuDeviceGetUuid_v2": 2,
     "cuDevicePrimaryCtxRetain": 2, "cuDevicePrimaryCtxRelease_v2": 1, "cuCtxSetCurrent": 1,
@@ -151,7 +151,7 @@ def failure(name, status, what=None, remedy=None):
     if status in REFUSED_CODE + REFUSED_VERSION:
         return KernelCacheError(what or "the driver refuses the kernels", found=found, where=name, remedy=remedy or REPAIR)
     if status in LOST:
-        remedy = "run again; if it happens again look into dmesg for NVRM Xid messages, or use --backend cpu"
+        remedy = remedy or "run again; if it happens again look into dmesg for NVRM Xid messages, or use --backend cpu"
         return DeviceError(what or "the device failed while computing", found=found, where=name, remedy=remedy)
     remedy = remedy or REMEDIES.get(status, SEE_NVIDIA_SMI)
     return DeviceError(what or "the CUDA driver failed", found=found, where=name, remedy=remedy)

@@ -165,7 +165,9 @@ class Chain:
             if kernel is not None:
                 handle = handles.get(kernel.name)
                 if handle is None:
-                    handle = handles[kernel.name] = module.handle(kernel)
+                    own = module.images.kernel(kernel.name)  # the rows may have been written from another target's listing
+                    own.need_shared(kernel.dynamic)
+                    handle = handles[kernel.name] = module.handle(own)
                 table[at + HANDLE_WORD] = handle
         device.mark("kernels")
 

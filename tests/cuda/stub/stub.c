@@ -145,6 +145,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
         case 76: *value = atoi(strchr(capability, '.') + 1); break;
         case 95: *value = 1; break;                      /* cooperative launch */
         case 97: *value = 227 << 10; break;              /* shared memory per block, opt-in */
+        case 113: *value = 1; break;                     /* read-only registration */
         default: *value = 0;
     }
     return 0;

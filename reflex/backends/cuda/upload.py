@@ -1,0 +1,311 @@
+"""Weights from model files into device memory, in the order of first use, while the caller goes on.
+
+Three ways, best first. Registered: the file's pages are pinned chunk by chunk and copied as soon as each is pinned. Ring:
+threads read the file into pinned buffers. Pageable: the driver copies through its own. Registering a *private* read-only
+mapping never returns from the driver (measured, H200, driver 580), so this module maps the files itself, shared, and only on
+file systems where that is known to work; nothing else in the project may call cuMemHostRegister.
+"""
+
+import _thread
+import posix
+from _ctypes import addressof
+from posix import O_CLOEXEC, O_RDONLY, sched_getaffinity
+from posix import close as _close
+from posix import fstat as _fstat
+from posix import open as _open
+from time import perf_counter_ns
+
+from ... import native
+from ...errors import InternalError, ModelFileError
+from ...native import PAGE, UInt8, libc
+from . import driver
+from .driver import call, word
+
+REGISTER_READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
+READ_ONLY_REGISTER_SUPPORTED = 113  # CU_DEVICE_ATTRIBUTE
+NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}  # statfs numbers where registering is known to return
+SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, for files below and above MANY_BYTES
+RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
+GAP = 256  # bytes between pieces that are copied along rather than copied around
+AHEAD = 8  # chunks that are asked from a cold disk before they are needed
+WILL_NEED = 3  # MADV_WILLNEED
+
+
+class Shard:
+    """A model file mapped shared. `start`: where the reader's own mapping begins, which tensor addresses refer to."""
+
+    def __init__(self, header):
+        self.path = header.path
+        self.size = header.size
+        self.start = header.mapping.address
+        self.descriptor = _open(header.path, O_RDONLY | O_CLOEXEC)
+        status = _fstat(self.descriptor)
+        if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != header.stamp:
+            self.close()
+            raise ModelFileError("the file was replaced or rewritten while it was open", where=header.path, remedy="run again")
+        self.mapping = None
+
+    def map(self):
+        if self.mapping is None:
+            self.mapping = native.map_descriptor(self.descriptor, self.size, self.path, shared=True)
+        return self.mapping.address
+
+    def may_register(self):
+        """Whether the file lies on a file system whose shared pages the driver is known to pin."""
+        block = (UInt8 * 256)()
+        if libc("fstatfs", 2)(self.descriptor, addressof(block)) & 0xFFFFFFFF:
+            return False
+        return native.view(addressof(block), 1, "q")[0] in FILE_SYSTEMS
+
+    def cached(self, offset):
+        """Whether the byte at `offset` can be read without waiting for a disk; True where the system cannot say."""
+        try:
+            return posix.preadv(self.descriptor, [bytearray(1)], min(offset, self.size - 1), posix.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+        except (OSError, AttributeError):
+            return True
+
+    def close(self):
+        if self.descriptor >= 0:
+            _close(self.descriptor)
+            self.descriptor = -1
+
+
+class Upload:
+    """What goes where, then the copying. Made and filled without a device; `begin` starts it."""
+
+    def __init__(self, headers):
+        """`headers`: the shards of a gguf File."""
+        self.shards = [Shard(header) for header in headers]
+        self.bytes = 0
+        self.way = None  # registered, ring or pageable
+        self.queued_ns = 0  # from begin until the last copy was queued
+        self._pieces = []  # [target offset, shard, file offset, bytes, mark]
+        self._marks = []  # [lock held until the event is recorded, event]
+        self._left = []  # pieces not yet queued, per mark
+        self._recorded = 0  # marks
+        self._guard = _thread.allocate_lock()
+        self._problem = None
+        self._registered = {}  # (shard, chunk) -> address
+        self._running = None  # lock held while the thread runs
+        self._next = 0
+
+    # ---- what goes where ----
+
+    def add(self, target, address, size):
+        """Append bytes at `address` of the reader's mapping, to lie at `target` from the base given to `begin`."""
+        self.bytes += size
+        for shard in self.shards:
+            if shard.start <= address < shard.start + shard.size:
+                break
+        else:
+            raise InternalError("an address outside the model files is to be uploaded", where=hex(address))
+        offset = address - shard.start
+        if self._pieces:
+            last = self._pieces[-1]
+            gap = offset - last[2] - last[3]
+            if last[1] is shard and 0 <= gap <= GAP and target - offset == last[0] - last[2] and last[4] == len(self._marks):
+                last[3] += gap + size
+                return
+        self._pieces.append([target, shard, offset, size, len(self._marks)])
+
+    def mark(self):
+        """A number for all that was added so far, to `wait` for."""
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        self._marks.append([lock, 0])
+        return len(self._marks) - 1
+
+    # ---- copying ----
+
+    def begin(self, device, base):
+        """Start copying on a thread; device memory at `base` is written. Everything added last gets a mark of its own."""
+        self._device, self._base = device, base
+        if not self._marks or (self._pieces and self._pieces[-1][4] == len(self._marks)):
+            self.mark()
+        self._started = perf_counter_ns()
+        self._stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+        for mark in self._marks:
+            mark[1] = word("cuEventCreate", NO_TIMING)
+        self._running = _thread.allocate_lock()
+        self._running.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def wait(self, mark=-1):
+        """Let everything queued on the device's stream from now on wait for a mark; blocks until its copies are queued."""
+        lock, event = self._marks[mark]
+        with lock:
+            if self._problem is not None:
+                raise self._problem
+        call("cuStreamWaitEvent", self._device.stream, event, 0)
+
+    def _run(self):
+        try:
+            self._device.attach()
+            chunk = SMALL if self.bytes < MANY_BYTES else LARGE
+            items = list(_split(self._pieces, chunk))
+            self._left = [0] * len(self._marks)
+            for item in items:
+                self._left[item[4]] += 1
+            self._done(None)
+            rest = self._through_registration(items, chunk)
+            if rest:
+                self._through_ring(rest)
+            self.queued_ns = perf_counter_ns() - self._started
+            self._device.mark("upload")
+        except BaseException as problem:
+            self._fail(problem)
+        finally:
+            self._running.release()
+
+    def _fail(self, problem):
+        with self._guard:
+            if self._problem is None:
+                self._problem = problem
+            while self._recorded < len(self._marks):
+                self._marks[self._recorded][0].release()
+                self._recorded += 1
+
+    def _done(self, item):
+        """A piece has been queued: record the events of the marks that are complete with it."""
+        with self._guard:
+            if item is not None:
+                self._left[item[4]] -= 1
+            while self._recorded < len(self._marks) and self._left[self._recorded] == 0:
+                lock, event = self._marks[self._recorded]
+                call("cuEventRecord", event, self._stream)
+                self._recorded += 1
+                lock.release()
+
+    def _copy(self, item, source):
+        call("cuMemcpyHtoDAsync_v2", self._base + item[0], source, item[3], self._stream)
+
+    def _through_registration(self, items, chunk):
+        """Queue pieces from pages pinned on the way; returns the pieces left when pinning is not to be had."""
+        if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.may_register() for s in self.shards):
+            return items
+        order = list(dict.fromkeys((item[1], item[2] // chunk) for item in items))
+        asked = at = 0
+        for i, item in enumerate(items):
+            shard, number = key = item[1], item[2] // chunk
+            if key not in self._registered:
+                at += 1
+                asked = max(asked, at)
+                while asked < min(len(order), at + AHEAD):
+                    _read_ahead(*order[asked], chunk)
+                    asked += 1
+                address = shard.map() + number * chunk
+                size = min(chunk, (shard.size + PAGE - 1 & -PAGE) - number * chunk)
+                status = driver.function("cuMemHostRegister_v2")(address, size, REGISTER_READ_ONLY)
+                if status:
+                    return items[i:]
+                self.way = "registered"
+                self._registered[key] = address
+            self._copy(item, shard.map() + item[2])
+            self._done(item)
+        return []
+
+    def _through_ring(self, items):
+        """Queue pieces through pinned buffers that threads fill; through the driver's own where there are none."""
+        self._items, self._next = list(_split(items, RING_BYTES)), 0
+        for item in items:
+            self._left[item[4]] -= 1
+        for item in self._items:
+            self._left[item[4]] += 1
+        threads = min(RING_THREADS, len(sched_getaffinity(0)), -(-len(self._items) // RING_BUFFERS))
+        size = RING_BYTES * RING_BUFFERS * threads
+        cell = native.Int64()
+        status = driver.function("cuMemHostAlloc")(addressof(cell), size, 0)
+        if status:
+            self.way = "pageable"
+            for item in self._items:
+                self._copy(item, item[1].map() + item[2])
+                self._done(item)
+            return
+        self.way = "ring"
+        ends = []
+        for k in range(threads):
+            end = _thread.allocate_lock()
+            end.acquire()
+            _thread.start_new_thread(self._fill, (cell.value + k * RING_BYTES * RING_BUFFERS, end))
+            ends.append(end)
+        for end in ends:
+            end.acquire()
+        call("cuStreamSynchronize", self._stream)
+        call("cuMemFreeHost", cell.value)
+        if self._problem is not None:
+            raise self._problem
+
+    def _fill(self, buffer, end):
+        """Take pieces until none is left; two buffers in turn, each reused when its copy has ended."""
+        try:
+            self._device.attach()
+            events = [word("cuEventCreate", NO_TIMING) for _ in range(RING_BUFFERS)]
+            turn = 0
+            while self._problem is None:
+                with self._guard:
+                    number, self._next = self._next, self._next + 1
+                if number >= len(self._items):
+                    break
+                item, place = self._items[number], buffer + turn % RING_BUFFERS * RING_BYTES
+                if turn >= RING_BUFFERS:
+                    call("cuEventSynchronize", events[turn % RING_BUFFERS])
+                _read(item[1], item[2], item[3], place)
+                self._copy(item, place)
+                call("cuEventRecord", events[turn % RING_BUFFERS], self._stream)
+                self._done(item)
+                turn += 1
+        except BaseException as problem:
+            self._fail(problem)
+        finally:
+            end.release()
+
+    # ---- the end ----
+
+    def finish(self):
+        """Wait for the copies and give back pins, mappings and events; for a process that lives on. Raises what failed."""
+        if self._running is not None:
+            with self._running:
+                call("cuStreamSynchronize", self._stream)
+            for address in self._registered.values():
+                call("cuMemHostUnregister", address)
+            for _, event in self._marks:
+                call("cuEventDestroy_v2", event)
+            call("cuStreamDestroy_v2", self._stream)
+            self._running = None
+        self._registered = {}
+        for shard in self.shards:
+            shard.close()
+            if shard.mapping is not None:
+                shard.mapping.free()
+        self.shards = []
+        if self._problem is not None:
+            raise self._problem
+
+
+def _split(pieces, chunk):
+    """The pieces cut at multiples of `chunk` in their files."""
+    for target, shard, offset, size, mark in pieces:
+        while size:
+            part = min(size, chunk - offset % chunk)
+            yield [target, shard, offset, part, mark]
+            target, offset, size = target + part, offset + part, size - part
+
+
+def _read_ahead(shard, number, chunk):
+    """Ask the system to read a chunk from the disk unless it seems to be in memory."""
+    first = number * chunk
+    if not all(shard.cached(first + at) for at in (0, chunk // 2, chunk - 1)):
+        libc("madvise", 3)(shard.map() + first, min(chunk, shard.size - first), WILL_NEED)
+
+
+def _read(shard, offset, size, place):
+    """Read from the file to an address; ModelFileError when the file has shrunk."""
+    while size:
+        count = libc("pread", 4)(shard.descriptor, place, size, offset)
+        if count <= 0:
+            where = f"{shard.path} offset {offset}"
+            raise ModelFileError("the file cannot be read to its end", f"{size} more bytes", "none", where)
+        offset, place, size = offset + count, place + count, size - count
