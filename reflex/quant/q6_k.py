@@ -9,6 +9,7 @@ value = (d * scale) * (quant - 32)
 """
 
 from . import fields
+from .fragment import Fragment
 from .lanes import Group, Large
 
 
@@ -44,3 +45,47 @@ def _group(v, p):
 
 
 LANES = Large(210, _group)
+
+
+def _fragment(ptx, base, function):
+    """A step is half a block: 64 bytes of low bits, 32 of high ones, 8 scales."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def load_head(w, row, step, last, t, wanted, raw, at):
+        block, half = row + 210 * (step >> 1), step & 1
+        high = (block + (128 + 32 * half + 8 * t)) & -4
+        raw[at] = ptx.ldg32_if(w, high, wanted)
+        raw[at + 1] = ptx.ldg32_if(w, high + 4, wanted)
+        raw[at + 2] = ptx.ldg32_if(w, high + 8, wanted)
+        raw[at + 3] = ptx.ldg16_if(w, block + (192 + 8 * half + 2 * t), wanted)
+        raw[at + 4] = ptx.ldg16_if(w, block + 208, wanted)
+
+    def load_chunk(w, row, step, last, t, c, wanted, raw, at):
+        low = (row + (210 * (step >> 1) + 64 * (step & 1) + 32 * c + 8 * t)) & -4
+        raw[at] = ptx.ldg32_if(w, low, wanted)
+        raw[at + 1] = ptx.ldg32_if(w, low + 4, wanted)
+        raw[at + 2] = ptx.ldg32_if(w, low + 8, wanted)
+
+    def codes(raw, head, at, c, j, t, row, step):
+        shift = uint32(int32(int32(row + 210 * (step >> 1)) & 2) << 3)
+        low, high = uint32(0x000F000F << 4 * j), uint32(0x00300030 << 4 * j)
+        up, down = uint32(4 - 2 * c), uint32(4 + 2 * c)  # the two high bits of plane j come from bits 2c + 4j on
+        a, b = ptx.shf_r(raw[at], raw[at + 1], shift), ptx.shf_r(raw[at + 1], raw[at + 2], shift)
+        x, y = ptx.shf_r(raw[head], raw[head + 1], shift), ptx.shf_r(raw[head + 1], raw[head + 2], shift)
+        return (
+            uint32((a & low) | (uint32(x << up) & high) | base),
+            uint32((uint32(a >> uint32(8)) & low) | (uint32(x >> down) & high) | base),
+            uint32((b & low) | (uint32(y << up) & high) | base),
+            uint32((uint32(b >> uint32(8)) & low) | (uint32(y >> down) & high) | base),
+        )
+
+    def scales(raw, head, t, row, step):
+        d, pair = ptx.h2f_lo(raw[head + 4]), raw[head + 3]
+        s0 = float32(d * float32(int32(int32(uint32(pair << uint32(24))) >> 24)))
+        s1 = float32(d * float32(int32(int32(uint32(pair << uint32(16))) >> 24)))
+        return s0, s1, float32(s0 * float32(-32)), float32(s1 * float32(-32))
+
+    return load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(128, 5, 2, 3, _fragment, planes=2, far=2, offset=32)

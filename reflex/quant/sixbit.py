@@ -31,3 +31,27 @@ def unpack(memory, at):
         return ((u8(byte + 4 * upper) >> (4 * upper)) & 15) | (((u8(byte) >> (4 + 2 * upper)) & 3) << 4)
 
     return memory.function(scale), memory.function(minimum)
+
+
+def fragment(ptx):
+    """Function (the four words in front of the codes: d and dmin, then the twelve bytes; t) -> for groups 2t and 2t + 1
+    (d * scale, d * scale, -dmin * minimum, -dmin * minimum). See fragment.py."""
+    uint32, float32 = ptx.u32, ptx.f32
+
+    def scales(step, first, second, third, t):
+        place = uint32((t & 1) << 4)
+        first, second, third = uint32(first >> place), uint32(second >> place), uint32(third >> place)
+        if t < 2:
+            scale, minimum = uint32(first & uint32(0x3F3F)), uint32(second & uint32(0x3F3F))
+        else:
+            scale = uint32((third & uint32(0x0F0F)) | (uint32(first >> uint32(2)) & uint32(0x3030)))
+            minimum = uint32((uint32(third >> uint32(4)) & uint32(0x0F0F)) | (uint32(second >> uint32(2)) & uint32(0x3030)))
+        d, dmin = ptx.h2f_lo(step), float32(-ptx.h2f_hi(step))
+        return (
+            float32(d * float32(scale & uint32(0xFF))),
+            float32(d * float32(uint32(scale >> uint32(8)))),
+            float32(dmin * float32(minimum & uint32(0xFF))),
+            float32(dmin * float32(uint32(minimum >> uint32(8)))),
+        )
+
+    return scales

@@ -127,6 +127,16 @@ ldgh, ldgf, ldgf2, ldgf4 = (_loader(c, read_only=True) for c in ("e", "f", "2f",
 ldg32_stream, ldg64_stream, ldg128_stream = ldg32, ldg64, ldg128
 ldg_run1, ldg_run2, ldg_run3, ldg_run4, ldg_run8 = (_loader(c, read_only=True, align=2) for c in ("I", "2I", "3I", "4I", "8I"))
 ldg_run4_stream, ldg_run8_stream = ldg_run4, ldg_run8
+
+
+def _unless_skipped(load, count):
+    def load_if(place, index, wanted):
+        return load(place, index) if wanted else (0xBADBAD,) * count if count > 1 else 0xBADBAD
+
+    return load_if
+
+
+ldg16_if, ldg32_if, ldg64_if, ldg128_if = (_unless_skipped(f, n) for f, n in ((ldg16, 1), (ldg32, 1), (ldg64, 2), (ldg128, 4)))
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))
 ldcg32, ldcg64, ldcg128, ldcgf4 = ld32, ld64, ld128, ldf4

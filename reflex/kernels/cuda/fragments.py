@@ -1,0 +1,22 @@
+"""Block formats as operands of m16n8k16: their FRAGMENT records (reflex/quant/fragment.py says what those promise), bound to
+this backend's instructions and enumerated from the table of types. Called by the linear kernels."""
+
+from ...quant import load
+from ...quant.types import TYPES
+from . import ptx
+from .export import device
+
+
+class Bound:
+    """A format's record with its functions as device functions; `base` as in quant/fragment.py."""
+
+    def __init__(self, block, fragment, base):
+        self.block = block
+        self.record = fragment
+        self.load_head, self.load_chunk, self.codes, self.scales = (device(f) for f in fragment.build(ptx, base, device))
+
+
+def bound(base=0):
+    """Every format that has fragments, by the id of its type."""
+    formats = {block.id: (block, getattr(load(block.name), "FRAGMENT", None)) for block in TYPES.values()}
+    return {id: Bound(block, fragment, base) for id, (block, fragment) in formats.items() if fragment}

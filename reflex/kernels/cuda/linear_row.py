@@ -1,0 +1,348 @@
+"""linear_row: y = W x for one row of activations, straight from the blocks of up to three matrices with the same input.
+
+x: float32[columns]; when `normed` it is first multiplied by norm[columns] and divided by its root mean square (eps). Each
+matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows. columns: a multiple of the types' blocks
+and of 32. mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal rows
+(act 0 silu, 1 gelu).
+
+A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each shared by `splits` warps (1, 2, 4 or 8; at
+most 4 in mode 2, whose tiles are gate and up in turn), and goes on with the tiles `grid` units further. So the grid may
+be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: shared_bytes().
+
+Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
+of a step lie and 0 elsewhere, so that one product gives each scale's sum by itself. The next units' words are asked for as
+soon as a unit's are used, the first ones before the kernel waits for its input.
+"""
+
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from ...ops.gated import ACTIVATIONS
+from . import ptx
+from .export import device, kernel
+from .fragments import bound
+from .gated import FORMULAS
+
+WARPS = 8
+THREADS = 32 * WARPS
+X_AT = 4  # words of zeros in front of the activations, for lanes whose column is not meant
+FORMATS = bound()
+RAW = max(2 * (f.record.head + f.record.chunks * f.record.words) for f in FORMATS.values())
+SUMS = 2 * WARPS * 16  # two passes' results of each warp
+silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
+
+
+def _first(format, rest):
+    """Device function that reads a tile's first step, for this format or by `rest`."""
+    record, id = format.record, format.block.id
+    head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
+    block, nbytes = format.block.elements, format.block.nbytes
+    load_head, load_chunk = format.load_head, format.load_chunk
+
+    def first(type, w, r, r8, step, columns, t, raw):
+        if type == id:
+            last = int32(columns // block - 1)
+            row, row8 = int64(r) * ((last + 1) * nbytes), int64(r8) * ((last + 1) * nbytes)
+            wanted = uint32(step * elements < columns)
+            load_head(w, row, step, last, t, wanted, raw, 0)
+            load_head(w, row8, step, last, t, wanted, raw, head)
+            for c in range(chunks):
+                load_chunk(w, row, step, last, t, c, wanted, raw, 2 * (head + c * words))
+                load_chunk(w, row8, step, last, t, c, wanted, raw, 2 * (head + c * words) + words)
+        else:
+            rest(type, w, r, r8, step, columns, t, raw)
+
+    return device(first)
+
+
+def _tile(format, rest):
+    """Device function for a warp's share of a tile, whose first step is read already: sums of rows g and g + 8 over the
+    lane's columns. It reads the first step of the next tile (n...) at the end."""
+    record, id = format.record, format.block.id
+    head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
+    block, nbytes = format.block.elements, format.block.nbytes
+    load_head, load_chunk, codes, scales = format.load_head, format.load_chunk, format.codes, format.scales
+    key_c, key_j = (1, 0) if record.hop == 32 else (1, record.far) if record.far > 1 else (planes, 1)
+    plane_words = 8 if record.hop == 32 else 0
+    wide, far = elements == 256, record.far > 1
+    raised = record.raised and planes == 2
+    offset = record.offset is not None
+
+    def tile(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh):
+        y, y8 = float32(0), float32(0)
+        if type != id:
+            return rest(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh)
+        last = int32(columns // block - 1)
+        stride = int32((last + 1) * nbytes)
+        row, row8, nrow, nrow8 = int64(r) * stride, int64(r8) * stride, int64(nr) * stride, int64(nr8) * stride
+        steps = int32((columns + elements - 1) // elements)
+        g, t = int32(lane >> 2), int32(lane & 3)
+        if wide and plane_words == 0:
+            mine = g
+            at = int32(16 * g + 4 * t)
+        else:
+            mine = int32(g >> 1)
+            at = int32(16 * (g >> 1) + 4 * t)
+            if plane_words:
+                at = int32(32 * (g >> 1) + 16 * (t >> 1) + 4 * (t & 1))
+            if (g & 1) != (t >> 1):
+                mine = int32(-1)
+        even = float32(16777216)  # halves are 2**-24 of the codes
+        odd = even
+        if raised and far and t >= 2:
+            even = float32(1048576)
+            odd = even
+        if raised and not far:
+            odd = float32(1048576)
+        sums_at = int32(X_AT + (((columns + 255) & -256) >> 1))
+        step = first
+        while step < steps:
+            pw, pr, pr8, ps, wanted = nw, nrow, nrow8, first, nwanted
+            if step + splits < steps:
+                pw, pr, pr8, ps, wanted = w, row, row8, int32(step + splits), uint32(1)
+            x_at = int32(X_AT + step * (elements >> 1) + at)
+            a0, a1, a2, a3 = float32(0), float32(0), float32(0), float32(0)
+            b0, b1, b2, b3 = float32(0), float32(0), float32(0), float32(0)
+            for c in range(chunks):
+                o = 2 * (head + c * words)
+                for j in range(planes):
+                    p0, p1, p2, p3 = codes(raw, 0, o, c, j, t, row, step)
+                    q0, q1, q2, q3 = codes(raw, head, o + words, c, j, t, row8, step)
+                    place = int32(0)
+                    if mine == int32(key_c * c + key_j * j):
+                        place = int32(x_at + plane_words * j)
+                    x0, x1, x2, x3 = ptx.lds128(sh, place)
+                    a0, a1, a2, a3 = ptx.mma_f16(p0, q0, p1, q1, x0, x1, a0, a1, a2, a3)
+                    b0, b1, b2, b3 = ptx.mma_f16(p2, q2, p3, q3, x2, x3, b0, b1, b2, b3)
+                load_chunk(pw, pr, ps, last, t, c, wanted, raw, o)
+                load_chunk(pw, pr8, ps, last, t, c, wanted, raw, o + words)
+            if offset:
+                s0, s1, m0, m1 = scales(raw, 0, t, row, step)
+                u0, u1, n0, n1 = scales(raw, head, t, row8, step)
+                if wide:
+                    e0, e1, e2, e3 = ptx.lds128(sh, int32(sums_at + step * 16 + 4 * t))
+                    x0f = float32(ptx.bits2f(e0) + ptx.bits2f(e1))
+                    x1f = float32(ptx.bits2f(e2) + ptx.bits2f(e3))
+                else:
+                    e0, e1 = ptx.lds64(sh, int32(sums_at + step * 8 + 2 * t))
+                    x0f, x1f = ptx.bits2f(e0), ptx.bits2f(e1)
+                y = ptx.fmaf(s0, float32((a0 + b0) * even), ptx.fmaf(m0, x0f, y))
+                y = ptx.fmaf(s1, float32((a1 + b1) * odd), ptx.fmaf(m1, x1f, y))
+                y8 = ptx.fmaf(u0, float32((a2 + b2) * even), ptx.fmaf(n0, x0f, y8))
+                y8 = ptx.fmaf(u1, float32((a3 + b3) * odd), ptx.fmaf(n1, x1f, y8))
+            else:
+                y = float32(y + (a0 + b0) + (a1 + b1))
+                y8 = float32(y8 + (a2 + b2) + (a3 + b3))
+            load_head(pw, pr, ps, last, t, wanted, raw, 0)
+            load_head(pw, pr8, ps, last, t, wanted, raw, head)
+            step = int32(step + splits)
+        return y, y8
+
+    return device(tile)
+
+
+@device
+def no_first(type, w, r, r8, step, columns, t, raw):
+    pass
+
+
+@device
+def no_tile(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh):
+    return float32(0), float32(0)
+
+
+@device
+def activated(act, x):
+    if act == 0:
+        return silu(x)
+    return gelu(x)
+
+
+@device
+def prepare(x, norm, normed, eps, columns, sh, parts):
+    """The activations as float16 (order 0, 2, 1, 3 in each four) and their sums of 16 in shared memory; returns what undoes
+    the scaling, divided by the root mean square when `normed`."""
+    tid = int32(cuda.threadIdx.x)
+    padded = int32((columns + 255) & -256)
+    most, squares = float32(0), float32(0)
+    i = int32(tid * 4)
+    while i < columns:
+        a, b, c, d = ptx.ldf4(x, i)
+        squares += a * a + b * b + c * c + d * d
+        if normed:
+            e, f, g, h = ptx.ldgf4(norm, i)
+            a, b, c, d = a * e, b * f, c * g, d * h
+        most = max(most, max(max(abs(a), abs(b)), max(abs(c), abs(d))))
+        i = int32(i + 4 * THREADS)
+    most = ptx.bits2f(ptx.redux_max(ptx.f2bits(most)))
+    for k in range(5):
+        squares += ptx.shfl_xor(squares, int32(16 >> k))
+    if tid & 31 == 0:
+        ptx.stsf2(parts, int32((tid >> 5) * 2), most, squares)
+    if tid < X_AT:
+        sh[uint32(tid)] = uint32(0)
+    cuda.syncthreads()
+    most, squares = float32(0), float32(0)
+    for k in range(WARPS):
+        a, b = ptx.ldsf2(parts, int32(2 * k))
+        most = max(most, a)
+        squares += b
+    exponent = int32(max(int32(ptx.f2bits(most) >> uint32(23)), int32(15)))  # biased by 127
+    shrink = ptx.bits2f(uint32(int32(268 - exponent) << 23))
+    factor = ptx.bits2f(uint32(int32(exponent - 14) << 23))
+    if normed:
+        factor *= ptx.rsqrt(squares / float32(columns) + eps)
+    i = int32(tid * 4)
+    while i < int32((padded + 1023) & -1024):
+        a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+        if i < columns:
+            a, b, c, d = ptx.ldf4(x, i)
+            if normed:
+                e, f, g, h = ptx.ldgf4(norm, i)
+                a, b, c, d = a * e, b * f, c * g, d * h
+        ac = ptx.f2h2(float32(a * shrink), float32(c * shrink))
+        bd = ptx.f2h2(float32(b * shrink), float32(d * shrink))
+        total = float32((ptx.h2f_lo(ac) + ptx.h2f_lo(bd)) + (ptx.h2f_hi(ac) + ptx.h2f_hi(bd)))
+        total += ptx.shfl_xor(total, int32(1))
+        total += ptx.shfl_xor(total, int32(2))
+        if i < padded:
+            ptx.sts64(sh, int32(X_AT + (i >> 1)), ac, bd)
+            if tid & 3 == 0:
+                sh[uint32(X_AT + (padded >> 1) + (i >> 4))] = ptx.f2bits(total)
+        i = int32(i + 4 * THREADS)
+    cuda.syncthreads()
+    return factor
+
+
+@device
+def locate(index, mode, tiles0, tiles1):
+    """(matrix, its tile) of a tile of the launch."""
+    segment = int32(0)
+    if mode == 2:
+        segment = int32(index & 1)
+        index = int32(index >> 1)
+    elif index >= tiles0:
+        segment, index = int32(1), int32(index - tiles0)
+        if index >= tiles1:
+            segment, index = int32(2), int32(index - tiles1)
+    return segment, index
+
+
+@device
+def pick(segment, a, b, c):
+    if segment == 1:
+        a = b
+    if segment == 2:
+        a = c
+    return a
+
+
+@device
+def put(value, row, rows, bias, biased, out, mode, scale):
+    """Modes 0 and 1 of one row's value."""
+    if row < rows:
+        if biased:
+            value += bias[row]
+        if mode == 1:
+            value = ptx.fmaf(scale, value, out[row])
+        out[row] = value
+
+
+@device
+def total(parts, at, splits):
+    """The sum of the warps that share a tile, in their order."""
+    value = parts[uint32(at)]
+    for k in range(1, WARPS):
+        if k < splits:
+            value += parts[uint32(at + 16 * k)]
+    return value
+
+
+def _kernel(formats):
+    first, tile = no_first, no_tile
+    for format in reversed(formats):
+        first, tile = _first(format, first), _tile(format, tile)
+
+    def linear_row(
+        x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,
+        w2, type2, rows2, bias2, biased2, out2, mode, act, scale, splits,
+    ):  # fmt: skip
+        ptx.pdl_launch()
+        tid = int32(cuda.threadIdx.x)
+        lane, warp = int32(tid & 31), int32(tid >> 5)
+        g, t = int32(lane >> 2), int32(lane & 3)
+        sh = cuda.shared.array(0, uint32, alignment=128)
+        parts = cuda.shared.array(SUMS, float32, alignment=16)
+        raw = cuda.local.array(RAW, uint32)
+        tiles0, tiles1 = int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4)
+        tiles = int32(tiles0 + tiles1 + ((rows2 + 15) >> 4))
+        log_splits = int32(ptx.popc(uint32(splits - 1)))
+        shift = int32(3 - log_splits)  # a unit is 2 ** shift tiles
+        goal = int32((tiles + (1 << shift) - 1) >> shift)
+        part = int32(warp & (splits - 1))
+        unit = int32(cuda.blockIdx.x)
+        index = int32((unit << shift) + (warp >> log_splits))
+        segment, at = locate(int32(min(index, int32(tiles - 1))), mode, tiles0, tiles1)
+        w, type, rows = pick(segment, w0, w1, w2), pick(segment, type0, type1, type2), pick(segment, rows0, rows1, rows2)
+        r = int32(min(int32(16 * at + g), int32(rows - 1)))
+        r8 = int32(min(int32(16 * at + g + 8), int32(rows - 1)))
+        first(type, w, r, r8, part, columns, t, raw)
+        ptx.pdl_wait()
+        factor = prepare(x, norm, normed, eps, columns, sh, parts)
+        side = int32(0)
+        while unit < goal:
+            unit = int32(unit + cuda.gridDim.x)
+            nindex = int32((unit << shift) + (warp >> log_splits))
+            nsegment, nat = locate(int32(min(nindex, int32(tiles - 1))), mode, tiles0, tiles1)
+            nw, ntype = pick(nsegment, w0, w1, w2), pick(nsegment, type0, type1, type2)
+            nrows = pick(nsegment, rows0, rows1, rows2)
+            nr = int32(min(int32(16 * nat + g), int32(nrows - 1)))
+            nr8 = int32(min(int32(16 * nat + g + 8), int32(nrows - 1)))
+            nwanted = uint32(0)
+            if unit < goal and ntype == type:
+                nwanted = uint32(1)
+            y, y8 = tile(type, w, r, r8, nw, nr, nr8, nwanted, part, splits, columns, lane, raw, sh)
+            if unit < goal and ntype != type:
+                first(ntype, nw, nr, nr8, part, columns, t, raw)
+            y += ptx.shfl_xor(y, int32(1))
+            y8 += ptx.shfl_xor(y8, int32(1))
+            y = float32(factor * (y + ptx.shfl_xor(y, int32(2))))
+            y8 = float32(factor * (y8 + ptx.shfl_xor(y8, int32(2))))
+            if t == 1:
+                y = y8
+            if splits == 1 and mode < 2:
+                if t < 2 and index < tiles:
+                    bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
+                    put(y, int32(16 * at + g + 8 * t), rows, bias, biased, pick(segment, out0, out1, out2), mode, scale)
+            else:
+                if t < 2:
+                    parts[uint32(side + warp * 16 + g + 8 * t)] = y
+                cuda.syncthreads()
+                index0 = int32((int32(unit - cuda.gridDim.x) << shift) + (tid >> 4))
+                slot = int32(side + (((tid >> 4) << log_splits) << 4) + (tid & 15))
+                if mode == 2:
+                    row = int32(16 * (((index0 - (tid >> 4)) >> 1) + (tid >> 4)) + (tid & 15))
+                    if tid < (8 << shift) and row < rows0:
+                        slot = int32(side + (((tid >> 4) << log_splits) << 5) + (tid & 15))
+                        up = total(parts, int32(slot + (16 << log_splits)), splits)
+                        gate = total(parts, slot, splits)
+                        if biased0:
+                            gate += bias0[row]
+                        if biased1:
+                            up += bias1[row]
+                        out0[row] = float32(activated(act, gate) * up)
+                elif tid < (16 << shift) and index0 < tiles:
+                    segment, at = locate(index0, mode, tiles0, tiles1)
+                    row = int32(16 * at + (tid & 15))
+                    bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
+                    put(
+                        total(parts, slot, splits), row, pick(segment, rows0, rows1, rows2), bias, biased,
+                        pick(segment, out0, out1, out2), mode, scale,
+                    )  # fmt: skip
+                side = int32(side ^ (16 * WARPS))
+            index, segment, at, w, type, rows, r, r8 = nindex, nsegment, nat, nw, ntype, nrows, nr, nr8
+
+    return linear_row
+
+
+kernel("FFifi" + "BiiFiF" * 3 + "iifi", threads=THREADS, blocks=2, name="linear_row")(_kernel(list(FORMATS.values())))

@@ -1,0 +1,94 @@
+import numpy
+from blocks import random_blocks
+from run import Case
+
+from reflex import quant
+from reflex.ops.gated import ACTIVATIONS
+from reflex.quant.types import TYPES
+
+SLACK = 256  # readable bytes behind every buffer
+
+
+def fast():
+    return [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
+
+
+class Matrix:
+    """Random weights [rows, columns] of one type; `values` in float64."""
+
+    def __init__(self, block, rows, columns, random, biased=False):
+        self.block, self.rows, self.biased = block, rows, biased
+        blocks = random_blocks(block, rows * columns // block.elements, random)
+        self.values = quant.load(block.name).decode(blocks).astype(float).reshape(rows, columns)
+        self.bytes = numpy.concatenate([blocks.reshape(-1), numpy.full(SLACK, 0x7F, "uint8")])
+        self.bias = random.standard_normal(rows, "float32")
+        self.out = numpy.full(rows, numpy.nan, "float32")
+
+    def arguments(self, out):
+        return [self.bytes, self.block.id, self.rows, self.bias, int(self.biased), out]
+
+
+NOTHING = [numpy.zeros(1, "uint8"), 0, 0, numpy.zeros(1, "float32"), 0, numpy.zeros(1, "float32")]
+
+
+def shared_bytes(columns):
+    return 16 + (columns + 255) // 256 * 256 // 4 * 9
+
+
+def tiles(matrices):
+    return sum((m.rows + 15) // 16 for m in matrices)
+
+
+def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False, grid=None, scale=1.0):
+    x = random.standard_normal(columns, "float32") * numpy.float32(30)
+    norm = random.standard_normal(columns, "float32")
+    eps = 1e-6
+    h = x.astype(float)
+    rms = numpy.sqrt((h * h).mean() + eps)
+    if normed:
+        h = h * norm / rms
+    # what rounding the activations to float16 may change, in standard deviations: 2 ** -11 / sqrt(3) of each at most
+    products = [m.values @ h + (m.bias if m.biased else 0) for m in matrices]
+    noise = max(numpy.sqrt((m.values**2) @ (h * h)).max() for m in matrices) * 2**-11
+    outs = [m.out for m in matrices]
+    if mode == 1:
+        outs = [random.standard_normal(m.rows, "float32") for m in matrices]
+        wanted = [out + scale * y for out, y in zip(outs, products, strict=True)]
+        noise *= abs(scale)
+    elif mode == 2:
+        gate = list(ACTIVATIONS.values())[act]
+        wanted = [gate(products[0]) * products[1]]
+        noise *= max(1, numpy.abs(products[0]).max(), numpy.abs(products[1]).max())
+    else:
+        wanted = products
+    args = [x, norm, int(normed), eps, columns]
+    for m, out in zip(matrices, outs, strict=True):
+        args += m.arguments(out)
+    for _ in range(3 - len(matrices)):
+        args += NOTHING
+    args += [mode, act, scale, splits]
+    largest = max(numpy.abs(w).max() for w in wanted)
+    goal = (tiles(matrices) * splits + 7) // 8
+    return Case(
+        label, "linear_row", grid or goal, args, {5 + 6 * i + 5: w for i, w in enumerate(wanted)},
+        shared=shared_bytes(columns), tolerance=3 * noise / largest + 1e-6,
+    )  # fmt: skip
+
+
+def cases():
+    random = numpy.random.default_rng(8)
+    for block in fast():
+        for rows, columns, splits in ((1, block.elements, 1), (33, 2 * 256 + block.elements % 256, 4)):
+            yield case(f"{block.name}-{rows}x{columns}", [Matrix(block, rows, columns, random)], columns, random, splits=splits)
+    blocks = fast()
+    for i, block in enumerate(blocks):  # what real files mix, and every mode
+        other = blocks[(i + 1) % len(blocks)]
+        columns = 768
+        three = [Matrix(block, 17, columns, random, biased=True), Matrix(other, 15, columns, random), Matrix(block, 16, columns, random)]
+        yield case(f"three-{block.name}-{other.name}", three, columns, random, splits=1 + i % 2, normed=True, grid=1)
+        pair = [Matrix(block, 40, columns, random), Matrix(other, 40, columns, random, biased=i % 2)]
+        yield case(f"gated-{block.name}-{other.name}", pair, columns, random, mode=2, act=i % 2, splits=4, normed=True)
+    block = blocks[-1]
+    for splits in (1, 2, 4, 8):
+        some = [Matrix(block, 50, 2304, random, biased=True)]
+        yield case(f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=1 if splits == 2 else None)
