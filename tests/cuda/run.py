@@ -73,5 +73,5 @@ def emulate(case):
 
     kernel = load_all()[case.kernel]
     args = case.fresh()
-    emulator.launch(kernel.function, case.grid[:2], kernel.threads, args, case.shared, cooperative=case.cooperative)
+    emulator.launch(kernel.function, case.grid, kernel.threads, args, case.shared, cooperative=case.cooperative)
     return args

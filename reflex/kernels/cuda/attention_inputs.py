@@ -1,0 +1,183 @@
+"""attention_inputs: head norm and rotation of q (in place) and k, then k and v to the cache as float16; one launch per layer.
+
+    attention_inputs_<128|512>: the smallest that is >= key_dim and >= value_dim. 128 threads, a warp per head.
+    grid (ceil((heads + 2 kv_heads) / 4), rows)
+
+q [.., heads * key_dim], k, v: rows of q_stride, k_stride, v_stride floats. angles [rows][pairs][cos, sin] (rope_angles); pairs
+0: no rotation. layer_at: place of the layer in a page, in units of 512 bytes. q_norm, k_norm: [key_dim] where flags ask.
+flags: 1 q has a norm, 2 k has one, 4 the norm comes after the rotation, 8 neox pairs (i, i + pairs) instead of (2i, 2i + 1),
+16 row r of q is the batch's token wanted[r] (a layer that computes wanted rows only).
+Reads cells: 0 rows, 1 first_slot, 2 wanted rows; rows of the grid beyond them do nothing.
+"""
+
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from . import ptx
+from .export import device, kernel
+
+Q_NORM, K_NORM, NORM_AFTER, NEOX, SELECTED = 1, 2, 4, 8, 16
+LARGEST = 65504.0  # of float16
+
+
+@device
+def warp_sum(x):
+    x += ptx.shfl_xor(x, 16)
+    x += ptx.shfl_xor(x, 8)
+    x += ptx.shfl_xor(x, 4)
+    x += ptx.shfl_xor(x, 2)
+    return x + ptx.shfl_xor(x, 1)
+
+
+@device
+def half_pair(a, b):
+    """Two float16 in a word; what is too large becomes the largest."""
+    return ptx.f2h2(
+        min(max(a, float32(-LARGEST)), float32(LARGEST)),
+        min(max(b, float32(-LARGEST)), float32(LARGEST)),
+    )
+
+
+def make_turned(chunks):
+    """turned(...) for heads of at most 128 * chunks values: all loads are issued before the first value is used."""
+    values, turns = 4 * chunks, 2 * chunks
+
+    @device
+    def turned(stage, base, source, at, norm, angles, angle_at, dim, pairs, normed, after, neox, eps, lane):
+        """A warp reads source[at:at + dim] and leaves the normed, rotated head in the float32 words stage[base:base + dim]."""
+        x = cuda.local.array(values, float32)
+        c = cuda.local.array(turns, float32)
+        s = cuda.local.array(turns, float32)
+        if pairs > 0:
+            for j in range(turns):
+                c[j], s[j] = ptx.ldf2(angles, int32(angle_at + 2 * min(int32(lane + 32 * j), int32(pairs - 1))))
+        for j in range(values):
+            x[j] = ptx.ldf(source, int32(at + min(int32(lane + 32 * j), int32(dim - 1))))
+        total = float32(0)
+        for j in range(values):
+            if lane + 32 * j < dim:
+                ptx.stsf(stage, int32(base + lane + 32 * j), x[j])
+                total += x[j] * x[j]
+        inverse = float32(1)
+        if normed != 0 and after == 0:
+            inverse = ptx.rsqrt(warp_sum(total) / float32(dim) + eps)
+        cuda.syncwarp()
+        total = float32(0)
+        for j in range(turns):
+            pair = int32(lane + 32 * j)
+            if pair < pairs:
+                i = int32(2 * pair)
+                k = int32(i + 1)
+                if neox != 0:
+                    i = pair
+                    k = int32(pair + pairs)
+                y = ptx.ldsf(stage, int32(base + i)) * inverse
+                z = ptx.ldsf(stage, int32(base + k)) * inverse
+                if normed != 0 and after == 0:
+                    y *= norm[i]
+                    z *= norm[k]
+                a = y * c[j] - z * s[j]
+                b = y * s[j] + z * c[j]
+                total += a * a + b * b
+                ptx.stsf(stage, int32(base + i), a)
+                ptx.stsf(stage, int32(base + k), b)
+        for j in range(values):
+            d = int32(lane + 32 * j)
+            if d >= 2 * pairs and d < dim:
+                y = x[j] * inverse
+                if normed != 0 and after == 0:
+                    y *= norm[d]
+                total += y * y
+                ptx.stsf(stage, int32(base + d), y)
+        cuda.syncwarp()
+        if normed != 0 and after != 0:
+            inverse = ptx.rsqrt(warp_sum(total) / float32(dim) + eps)
+            for j in range(values):
+                d = int32(lane + 32 * j)
+                if d < dim:
+                    ptx.stsf(stage, int32(base + d), ptx.ldsf(stage, int32(base + d)) * inverse * norm[d])
+            cuda.syncwarp()
+
+    return turned
+
+
+@device
+def append(stage, base, address, dim, lane):
+    """A warp writes the float32 words stage[base:base + dim] as float16 to a device address."""
+    if dim & 1 == 0:
+        d = int32(2 * lane)
+        while d < dim:
+            a, b = ptx.ldsf2(stage, int32(base + d))
+            ptx.st32(address, int64(2 * d), half_pair(a, b))
+            d = int32(d + 64)
+    else:
+        d = lane
+        while d < dim:
+            a = ptx.ldsf(stage, int32(base + d))
+            ptx.sth(address, int64(2 * d), min(max(a, float32(-LARGEST)), float32(LARGEST)))
+            d = int32(d + 32)
+
+
+def make(limit):
+    chunks, words = limit // 128, 4 * limit
+    turned = make_turned(chunks)
+
+    @kernel("FFFFFFIILiiiiiiiiiif", threads=128, blocks=8, name=f"attention_inputs_{limit}")
+    def attention_inputs(
+        q, k, v, q_norm, k_norm, angles, cells, wanted, pages,
+        q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, flags, eps,
+    ):  # fmt: skip
+        ptx.pdl_launch()
+        stage = cuda.shared.array(words, float32)
+        lane = int32(cuda.threadIdx.x & 31)
+        warp = int32(cuda.threadIdx.x >> 5)
+        item = int32(cuda.blockIdx.x * 4 + warp)
+        row = int32(cuda.blockIdx.y)
+        ptx.pdl_wait()
+        rows = int32(cells[0])
+        token = row
+        source = q
+        norm = q_norm
+        at = int32(row * q_stride + item * key_dim)
+        dim = key_dim
+        turns = pairs
+        normed = int32(flags & Q_NORM)
+        if item < heads:
+            if flags & SELECTED != 0:
+                rows = int32(cells[2])
+                if row < rows:
+                    token = int32(wanted[row])
+        elif item < heads + kv_heads:
+            source = k
+            norm = k_norm
+            at = int32(row * k_stride + (item - heads) * key_dim)
+            normed = int32(flags & K_NORM)
+        else:
+            source = v
+            at = int32(row * v_stride + (item - heads - kv_heads) * value_dim)
+            dim = value_dim
+            turns = int32(0)
+            normed = int32(0)
+        if row < rows and item < heads + 2 * kv_heads:
+            base = int32(warp * limit)
+            turned(
+                stage, base, source, at, norm, angles, int32(2 * token * pairs), dim, turns, normed,
+                int32(flags & NORM_AFTER), int32(flags & NEOX), eps, lane,
+            )  # fmt: skip
+            if item < heads:
+                d = lane
+                while d < dim:
+                    q[at + d] = stage[uint32(base + d)]
+                    d = int32(d + 32)
+            else:
+                slot = int32(cells[1] + row)
+                address = int64(pages[slot >> 8]) + int64(layer_at) * 512
+                head = int32(item - heads)
+                if head >= kv_heads:
+                    head = int32(head - kv_heads)
+                    address += int64(kv_heads) * (512 * key_dim)
+                append(stage, base, address + int64(head * 256 + (slot & 255)) * (2 * dim), dim, lane)
+
+
+for limit in (128, 512):
+    make(limit)

@@ -1,0 +1,101 @@
+import numpy
+from pages import LAYER_AT, Attention, CacheCase, Inputs
+from run import Addresses
+
+from reflex.ops.attention import CASES
+
+INPUTS, EARLY, SELECTED = 32, 64, 16
+
+
+def shared_bytes(key_dim, value_dim, tile):
+    kw, vw = 16 * (-(-key_dim // 32)) + 4, 4 * (-(-value_dim // 8) | 1)
+    return 4 * (tile * (kw + vw) + 16 * kw + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
+
+
+def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1, tolerance=1e-4, **words):
+    """One launch over a cache that holds every row's key and value, or with `inputs` all but the last."""
+    dim = a.key_dim if a.key_dim == a.value_dim and a.key_dim in (64, 128) else 0
+    tile = tile or next(t for t in (128, 96, 64, 32) if shared_bytes(a.key_dim, a.value_dim, t) <= 100 << 10)
+    nothing = numpy.zeros(1, numpy.float32)
+    q, k, v = a.q, a.k.copy(), a.v.copy()
+    given, norms, angles, pairs, eps = (nothing, nothing), (nothing, nothing), nothing, 0, 0.0
+    wanted_q, cells, cached = q, a.cells.copy(), a.count
+    if inputs is not None:
+        q, wanted_q, given = inputs.q, inputs.wanted_q, (inputs.k, inputs.v)
+        norms, angles, pairs, eps = (inputs.q_norm, inputs.k_norm), inputs.angles, inputs.pairs, inputs.eps
+        k[a.first :], v[a.first :], cached = inputs.wanted_k, inputs.wanted_v, a.first
+        flags |= INPUTS | inputs.flags
+    rows = numpy.arange(a.rows, dtype=numpy.int32)
+    if selected is not None:
+        rows, flags = numpy.array(selected, numpy.int32), flags | SELECTED
+        q, cells[2] = q[rows], len(rows)
+    parts = a.kv_heads * (-(-a.heads // a.kv_heads) + 7 >> 3)
+    out = numpy.full((len(rows), a.heads * a.value_dim), numpy.nan, numpy.float32)
+    partials = numpy.full(len(rows) * parts * splits * (8 * a.value_dim + 16), numpy.nan, numpy.float32)
+    counters = numpy.zeros(len(rows) * parts, numpy.uint32)
+    args = [
+        q, *given, out, partials, counters, *norms, angles, cells, rows, a.positions, a.shared, a.branch,
+        Addresses(a.pages(k, v, cached)), q.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, pairs, LAYER_AT, a.window, tile,
+        least, flags, a.scale, a.softcap, eps,
+    ]  # fmt: skip
+    return CacheCase(
+        label, f"attention_row_{dim or 'any'}", (parts, splits, len(rows)), args,
+        {3: a.wanted(wanted_q, k, v, rows), 5: counters.astype(float)}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
+        tolerance=tolerance, cache=14, pages=a.pages(k, v, a.count), **words,
+    )  # fmt: skip
+
+
+def declared():
+    """The operation's own cases, their last two rows."""
+    for c in CASES:
+        rows = min(c["rows"], 2)
+        first = c["first"] + c["rows"] - rows
+        a = Attention(rows, first, c["heads"], c["kv_heads"], c["key_dim"], c["value_dim"], c["window"], c["softcap"], 2 * c["branch"])
+        yield case("declared " + " ".join(str(v) for v in c.values()), a, 2)
+
+
+def cases():
+    yield from declared()
+    for count in (1, 31, 33, 129, 255, 256, 257, 600):
+        a = Attention(1, count - 1, 2, 1, 64, 64, seed=count)
+        yield case(f"{count} slots", a, 4)
+    for group in (1, 2, 3, 7, 8, 9, 16):
+        a = Attention(1, 99, group, 1, 64, 64, seed=group)
+        yield case(f"group of {group}", a, 1)
+    for dim in (1, 8, 16, 33, 80, 96, 128):
+        a = Attention(1, 140, 4, 2, dim, dim, seed=dim)
+        yield case(f"dim {dim}", a, 2)
+    a = Attention(1, 299, 2, 1, 128, 128, peak=30.0)
+    yield case("one split takes all tiles", a, 1, tile=64)
+    yield case("splits of three tiles", a, 3, tile=32)
+    yield case("at least two tiles", a, 5, tile=64, least=2)
+    a = Attention(1, 300, 4, 2, 64, 64, window=100, softcap=7.0)
+    yield case("window and cap", a, 3)
+    a = Attention(6, 300, 2, 1, 64, 64, branches=3)
+    yield case("branches", a, 4)
+    a = Attention(6, 280, 2, 1, 64, 64, branches=3, window=24)
+    yield case("branches in a window", a, 2)
+    a = Attention(4, 60, 2, 1, 64, 64)
+    yield case("wanted rows", a, 2, selected=(0, 3))
+    for flags in (0, EARLY):
+        name = "early" if flags else "inputs"
+        for first in (0, 99, 128, 255, 256):
+            a = Attention(1, first, 4, 2, 128, 128, seed=first)
+            yield case(f"{name} at {first}", a, 3, inputs=Inputs(a, 128), flags=flags, tolerance=5e-4)
+        a = Attention(1, 300, 18, 2, 64, 64)
+        yield case(f"{name} group of 9", a, 2, inputs=Inputs(a, 64, "norm", False, False), flags=flags, tolerance=5e-4)
+        a = Attention(1, 70, 2, 1, 80, 40)
+        yield case(f"{name} two widths", a, 2, tile=32, inputs=Inputs(a, 34, after=True), flags=flags, tolerance=5e-4)
+        a = Attention(1, 70, 2, 2, 33, 31)
+        yield case(f"{name} odd widths", a, 2, inputs=Inputs(a, 32), flags=flags, tolerance=5e-4)
+
+
+def bench():
+    for name, heads in (("0.6B", 16), ("4B and 8B", 32)):
+        for count in (100, 500, 1000, 8000):
+            a = Attention(1, count - 1, heads, 8, 128, 128)
+            one = case(f"{name} {count} slots", a, 32, inputs=Inputs(a, 128), flags=EARLY, tolerance=5e-4, emulate=False)
+            one.bytes = count * 8 * 128 * 4
+            yield one
+    a = Attention(16, 1000, 16, 8, 128, 128)
+    yield case("0.6B 16 rows", a, 4, emulate=False)

@@ -1,0 +1,58 @@
+import numpy
+from pages import LAYER_AT, Attention
+from run import Addresses, Case
+
+
+def shared_bytes(dim):
+    pitch = 2 * dim + 16
+    return 2 * 64 * pitch if dim <= 128 else 2 * 32 * pitch + 64 * pitch
+
+
+def case(label, a, selected=None, **words):
+    rows = numpy.arange(a.rows, dtype=numpy.int32)
+    q, cells, flags = a.q, a.cells.copy(), 0
+    if selected is not None:
+        rows, flags = numpy.array(selected, numpy.int32), 16
+        q, cells[2] = q[rows], len(rows)
+    out = numpy.full((len(rows), a.heads * a.value_dim), numpy.nan, numpy.float32)
+    args = [
+        q, out, cells, rows, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), q.shape[1], a.heads, a.kv_heads,
+        LAYER_AT, a.window, flags, a.scale, a.softcap,
+    ]  # fmt: skip
+    return Case(
+        label, f"attention_tile_{a.key_dim}", (-(-len(rows) // 64), a.heads), args, {1: a.wanted(rows=rows)},
+        shared=shared_bytes(a.key_dim), tolerance=words.pop("tolerance", 2e-3), **words,
+    )  # fmt: skip
+
+
+def cases():
+    for rows, first in ((1, 0), (17, 0), (64, 0), (65, 0), (40, 250), (33, 600)):
+        yield case(f"{rows} rows after {first}", Attention(rows, first, 1, 1, 64, 64, seed=rows))
+    for dim in (80, 96, 128, 256):
+        yield case(f"dim {dim}", Attention(20, 70, 2, 1, dim, dim, seed=dim))
+    for heads, kv_heads in ((2, 2), (3, 1), (7, 1), (8, 2)):
+        yield case(f"{heads} heads of {kv_heads}", Attention(5, 12, heads, kv_heads, 64, 64, seed=heads))
+    yield case("window and cap", Attention(50, 200, 1, 1, 64, 64, window=40, softcap=7.0))
+    yield case("window of one", Attention(20, 60, 1, 1, 64, 64, window=1))
+    yield case("large scores", Attention(20, 60, 1, 1, 64, 64, peak=40.0), tolerance=4e-2)
+    yield case("branches", Attention(60, 130, 1, 1, 64, 64, branches=5))
+    yield case("branches in a window", Attention(66, 130, 1, 1, 64, 64, branches=3, window=30))
+    yield case("branches far from the prompt", far())
+    yield case("wanted rows", Attention(70, 20, 1, 1, 64, 64), selected=(0, 1, 40, 69))
+
+
+def far():
+    """A branch that lies behind other branches: nobody sees the slots between."""
+    a = Attention(20, 300, 1, 1, 64, 64)
+    a.shared[:], a.branch[:] = 70, 300
+    a.positions = (a.slots - 230).astype(numpy.int32)
+    return a
+
+
+def bench():
+    for name, heads in (("0.6B", 16), ("4B and 8B", 32)):
+        for rows, first in ((32, 0), (512, 0), (512, 1536), (2048, 0)):
+            a = Attention(rows, first, heads, 8, 128, 128)
+            one = case(f"{name} {rows} rows after {first}", a, emulate=False)
+            one.flops = 4 * 128 * heads * rows * (first + (rows + 1) / 2)
+            yield one
