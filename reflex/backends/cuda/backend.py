@@ -78,7 +78,8 @@ class Plan:
         self.vocabulary = program.vocabulary
         self.library = native.library()
         self.gpu = gpu
-        self.image = gpu.choose(gpu.starting.chosen())
+        chosen = gpu.starting.chosen()
+        self.image, self.multiprocessors = gpu.choose(chosen), chosen.multiprocessors
         self.memory = Memory(file, program, context)
         self.device = None
         self.arenas = {}  # number -> address
@@ -102,7 +103,8 @@ class Plan:
         shape = self.shapes.pop((rows, wanted), None)
         if shape is None:
             chain = Chain(self.library)
-            first, last = Lowering(self.image, chain, self.file, self.program, self.memory, rows, wanted).lower()
+            facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
+            first, last = Lowering(*facts, rows, wanted).lower()
             shape = Shape(chain, first, last)
             if self.device is None:
                 self._open()

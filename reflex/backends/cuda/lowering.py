@@ -12,6 +12,10 @@ from .fusion import fuse
 
 MODES = {"store": 0, "add": 1, "gated": 2}
 ACTIVATIONS = {"silu": 0, "gelu": 1}
+Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags of the attention kernels
+LAYER_UNIT = 512  # bytes
+ATTENTION_TILE = 64  # slots
+MOST_SPLITS = 64
 SEGMENTS = 3
 TILE = 16  # weight rows per block of products of few tokens
 FEW = 16  # products of up to this many tokens are columns of one matrix tile
@@ -47,8 +51,9 @@ class Template:
 class Lowering:
     """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
 
-    def __init__(self, image, chain, file, program, memory, rows, wanted):
-        self.image = image
+    def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted):
+        self.image = image  # module.Images
+        self.multiprocessors = multiprocessors
         self.chain = chain
         self.file = file
         self.program = program
@@ -107,7 +112,8 @@ class Lowering:
             if type(value) is Own:
                 self.own.append((row, i, value.step, value.word))
         plain = [value.word(value.step) if type(value) is Own else value for value in values]
-        self.chain.add(self.image.kernel(kernel), grid, plain, shared)
+        # The first launch waits for the copy of the request, so that later ones may read it before they wait.
+        self.chain.add(self.image.kernel(kernel), grid, plain, shared, overlap=row > 0)
 
     # ---- facts ----
 
@@ -221,7 +227,59 @@ class Lowering:
     # ---- attention ----
 
     def _attention(self, record):
-        raise NotImplementedError
+        step, args = record.step, record.step.args
+        q, k, v = (self._at(name)[0] for name in step.ins)
+        m, eps = self.memory, next((n.args["eps"] for n in (record.q_norm, record.k_norm) if n), 0.0)
+        norms = self._floats(record.q_norm), self._floats(record.k_norm)
+        flags = Q_NORM * bool(record.q_norm) + K_NORM * bool(record.k_norm) + NORM_AFTER * (not record.norm_first)
+        angles, pairs = 0, 0
+        if record.table is not None:
+            rope = self.program.ropes[record.table]
+            angles, pairs = self._angles(record.table), len(rope.frequencies)
+            flags += NEOX * (rope.style == "neox")
+        strides = tuple(self._width(name) for name in step.ins)
+        heads = args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"]
+        layer = Own(self._layer_at, step)
+        out = self._to(step.out, self.rows)
+        mask = m.positions, m.shared, m.branch, m.pages
+        cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or 0
+        name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
+        if self.rows > 1:
+            limit = 128 if max(heads[2:]) <= 128 else 512
+            values = (q, k, v, *norms, angles, m.cells, m.wanted, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
+            self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
+        if self.rows > FEW and name in self.image:
+            values = (q, out, m.cells, m.wanted, *mask, strides[0], *heads[:2], layer, window, 0, scale, cap)
+            self._add(name, (blocks(self.rows, 64), heads[0]), values, self._tile_shared(heads[2]))
+            return
+        numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
+        self._attention_row((q, k, v, out), norms, angles, mask, strides[0], heads, numbers, flags, floats)
+
+    def _layer_at(self, step):
+        """Where a layer lies in a page of the cache, in the unit that kernels count it in."""
+        return self.memory.layer_places[step.args["layer"]] // LAYER_UNIT
+
+    def _attention_row(self, buffers, norms, angles, mask, stride, heads, numbers, flags, floats):
+        """Attention split over the visible slots; with one row it also does the work of attention_inputs."""
+        m = self.memory
+        count, kv_heads, key_dim, value_dim = heads
+        width = kv_heads * blocks(blocks(count, kv_heads), 8)
+        splits = max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
+        most = m.rows if self.rows > FEW else FEW
+        blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
+        partials = m.named(f"partials {width}.{most}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
+        counters = m.zeros(f"counters {width}", 4 * m.rows * width)
+        pairs, layer, window = numbers
+        flags += INPUTS + EARLY if self.rows == 1 else 0
+        values = (
+            *buffers, partials, counters, *norms, angles, m.cells, m.wanted, *mask, stride, *heads, pairs, layer, window,
+            ATTENTION_TILE, 1, flags, *floats,
+        )  # fmt: skip
+        kind = key_dim if key_dim == value_dim and f"attention_row_{key_dim}" in self.image else "any"
+        key_words, value_words = 16 * blocks(key_dim, 32) + 4, 4 * (blocks(value_dim, 8) | 1)
+        tile = ATTENTION_TILE
+        words = tile * (key_words + value_words) + 16 * key_words + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim))
+        self._add(f"attention_row_{kind}", (width, splits, self.rows), values, 4 * words)
 
     # ---- the rest ----
 

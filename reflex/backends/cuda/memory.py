@@ -87,6 +87,10 @@ class Memory:
             self.constants.append((offset(address), content))
         return address
 
+    def zeros(self, name, size):
+        """A buffer that starts as zeros."""
+        return self.constant(name, lambda: bytes(size))
+
     def weight(self, tensor):
         """The relative address of a tensor's first byte."""
         for number, shard in enumerate(self.file.shards):
@@ -110,7 +114,7 @@ class Memory:
         places, size = [], 0
         for heads, key_dim, value_dim in self.program.caches:
             places.append(size)
-            size += up(2 * SLOTS * heads * (key_dim + value_dim))
+            size += up(2 * SLOTS * heads * (key_dim + value_dim), 512)
         return places, size + SLACK
 
 
