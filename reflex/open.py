@@ -34,7 +34,7 @@ def open_model(
     try:
         file = reader.open_model(demo.resolve(path))
         if gpu:
-            gpu.upload(file)
+            gpu.load(file)
         mark("header")
         tokenizer, encoded = _tokenizer(file, prompt)
         mark("tokenizer")

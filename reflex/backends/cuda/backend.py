@@ -11,7 +11,7 @@ from ...program.records import BATCH
 from . import device, module, upload
 from .launch import Chain
 from .lowering import Lowering
-from .memory import CELLS, SLOTS, WEIGHTS, Memory
+from .memory import CELLS, SLOTS, WEIGHTS, Layout, Memory
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, unused (kernels/cuda/logits.py)
@@ -23,22 +23,25 @@ class Gpu:
     def __init__(self, selection="", weights="quantized"):
         self.weights = weights
         self.starting = device.begin(selection or None)
-        self.image = self.module = None
-        self.bases = []  # device address of each shard's mapping
-        self.uploaded = 0  # bytes of weights on the device
+        self.image = self.module = self.layout = self.upload = None
+        self.base = 0  # device address of the weights
 
-    def upload(self, file):
+    def load(self, file):
         """Queue the loading of kernels and weights behind the start of the device."""
-        self.starting.then(lambda found: self._load(found, file))
+        self.layout = Layout(file)
+        self.upload = upload.Upload(file.shards)
+        for tensor in file.tensors.values():
+            self.upload.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
+        self.starting.then(self._load)
 
-    def _load(self, found, file):
+    def _load(self, found):
         self.module = module.Module(found, self.choose(found))
-        found.mark("kernels")
-        self.bases = upload.weights(found, file)
-        found.mark("upload")
+        self.base = found.allocate(self.layout.size, "the weights")
+        found.mark("arena")
+        self.upload.begin(found, self.base)
 
     def choose(self, found):
-        """The Image of kernels that fits the device."""
+        """The Images of kernels that fit the device."""
         if self.image is None:
             self.image = module.choose(found)
         return self.image
@@ -49,7 +52,15 @@ class Gpu:
         return f"{found.name}, kernels {self.choose(found).target}"
 
     def close(self):
-        self.starting.close()
+        """Give everything back; for a process that lives on."""
+        if self.upload is not None:
+            self.upload.finish()
+        found = self.starting.ready()
+        if self.base:
+            found.free(self.base)
+        if self.module is not None:
+            self.module.close()
+        found.close()
 
 
 class Shape:
@@ -80,7 +91,7 @@ class Plan:
         self.gpu = gpu
         chosen = gpu.starting.chosen()
         self.image, self.multiprocessors = gpu.choose(chosen), chosen.multiprocessors
-        self.memory = Memory(file, program, context)
+        self.memory = Memory(gpu.layout, program, context)
         self.device = None
         self.arenas = {}  # number -> address
         self.page_addresses = []
@@ -98,6 +109,7 @@ class Plan:
     def _open(self):
         self.device = self.gpu.starting.ready()
         self.module = self.gpu.module
+        self.gpu.upload.wait()
 
     def _shape(self, rows, wanted):
         shape = self.shapes.pop((rows, wanted), None)
@@ -111,8 +123,7 @@ class Plan:
             self._place()
             for number, base in self.arenas.items():
                 chain.rebase(number, base)
-            for number, base in enumerate(self.gpu.bases):
-                chain.rebase(WEIGHTS + number, base)
+            chain.rebase(WEIGHTS, self.gpu.base)
             chain.bind(self.device, self.module)
             while len(self.shapes) >= SHAPES:
                 self._drop(next(iter(self.shapes)))
@@ -161,7 +172,7 @@ class Plan:
     @property
     def device_bytes(self):
         """Bytes of device memory that this plan has allocated, weights included."""
-        return self.allocated + self.gpu.uploaded
+        return self.allocated + self.gpu.layout.size
 
     # ---- computing ----
 
@@ -256,7 +267,7 @@ class Plan:
         for key in list(self.shapes):
             self._drop(key)
         if self.device is not None:
-            for address in [*self.arenas.values(), *self.page_addresses, *self.gpu.bases]:
+            for address in [*self.arenas.values(), *self.page_addresses]:
                 self.device.free(address)
         self.arenas.clear()
         self.page_addresses.clear()

@@ -192,8 +192,9 @@ def set_environment(name, value):
     libc("setenv", 3)(addressof(name), addressof(value), 0)
 
 
-def start(selection=None):
-    """Open the driver and the device; returns it current in this thread, with phases driver, cuInit and context."""
+def start(selection=None, chosen=None):
+    """Open the driver and the device; returns it current in this thread, with phases driver, cuInit and context.
+    `chosen`: called with the device as soon as its facts are known, before the context is made."""
     # One queue between process and device halves the time to make a context (H200: 105 -> 55 ms); read by cuInit.
     set_environment("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     if str(selection)[:4].upper() == "MIG-":
@@ -207,6 +208,8 @@ def start(selection=None):
     initialised = perf_counter_ns()
     device = Device(*choose(selection))
     device.marks += (("driver", opened), ("cuInit", initialised))
+    if chosen:
+        chosen(device)
     device.open()
     device.mark("context")
     return device
@@ -219,14 +222,14 @@ class Starting:
         self._device = None
         self._problem = None
         self._jobs = []
-        self._work, self._over = _thread.allocate_lock(), _thread.allocate_lock()
-        self._work.acquire()
-        self._over.acquire()
+        self._work, self._over, self._known = (_thread.allocate_lock() for _ in range(3))
+        for lock in (self._work, self._over, self._known):
+            lock.acquire()
         _thread.start_new_thread(self._run, (selection,))
 
     def _run(self, selection):
         try:
-            self._device = start(selection)
+            start(selection, self._choose)
             while True:
                 self._work.acquire()
                 while self._jobs:
@@ -237,7 +240,20 @@ class Starting:
         except BaseException as problem:
             self._problem = problem
         finally:
+            if self._device is None:
+                self._known.release()
             self._over.release()
+
+    def _choose(self, found):
+        self._device = found
+        self._known.release()
+
+    def chosen(self):
+        """The Device as soon as its facts are known, perhaps before its context exists; raises what went wrong until then."""
+        with self._known:
+            if self._device is None:
+                raise self._problem
+            return self._device
 
     def then(self, job):
         """Let the device thread call `job(device)` when it has nothing else to do."""

@@ -13,7 +13,8 @@ from .launch import relative
 ALIGN = 256
 SLACK = 256  # readable bytes behind the arena, so that wide loads may run over an end
 SLOTS = 256  # cache slots per page
-WEIGHTS = 128  # area of shard 0; areas below are the arenas
+WEIGHTS = 128  # the area of the weights; areas below are the arenas
+PAGE = 4096
 CELLS = 16  # int32: rows, first slot, wanted rows, stop flag, ... (kernels of reflex/kernels/cuda)
 LOGITS_BYTES = 32 << 20
 
@@ -27,11 +28,32 @@ def up(size, unit=ALIGN):
     return (size + unit - 1) // unit * unit
 
 
+class Layout:
+    """Where the tensors of a file lie in the area of the weights: as in the file, shard behind shard, without headers."""
+
+    def __init__(self, file):
+        self.shards = []  # (first byte of the data in the reader's mapping, bytes, offset in the area)
+        self.size = 0
+        for shard in file.shards:
+            start = shard.mapping.address + (shard.data_start & -PAGE)  # alignment is kept
+            size = shard.mapping.address + shard.data_end - start
+            self.shards.append((start, size, self.size))
+            self.size = up(self.size + size, PAGE)
+        self.size += SLACK
+
+    def place(self, address):
+        """Offset in the area of an address in the reader's mapping."""
+        for start, size, at in self.shards:
+            if start <= address < start + size:
+                return at + address - start
+        raise InternalError("an address outside the tensors of a model", where=hex(address))
+
+
 class Memory:
     """Names -> relative addresses. What is asked for goes to the open arena; `seal` ends it, and a next one begins."""
 
-    def __init__(self, file, program, context):
-        self.file = file
+    def __init__(self, layout, program, context):
+        self.layout = layout
         self.program = program
         self.rows = min(BATCH, context)
         self.wanted_rows = max(1, min(self.rows, LOGITS_BYTES // (4 * program.vocabulary)))
@@ -93,11 +115,7 @@ class Memory:
 
     def weight(self, tensor):
         """The relative address of a tensor's first byte."""
-        for number, shard in enumerate(self.file.shards):
-            mapping = shard.mapping
-            if mapping.address <= tensor.address < mapping.address + mapping.size:
-                return relative(WEIGHTS + number, tensor.address - mapping.address)
-        raise InternalError("a tensor lies in no shard", where=tensor.name)
+        return relative(WEIGHTS, self.layout.place(tensor.address))
 
     def floats(self, tensor):
         """A tensor of float32 (norm weights, biases): in place, or decoded where the file stores another type."""
