@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 pytest.importorskip("numba.cuda")
-from reflex.kernels.cuda import asm, memory, ptx
+from reflex.kernels.cuda import levels, memory, ptx
 
 HEADER = "from numba import cuda\nfrom numba.types import float32, int32, uint32\nfrom reflex.kernels.cuda import ptx\n"
 # Two tiles of A[16, 64] and B[8, 64] (float16) through shared memory, two stages of cp.async; each warp a half of the depth.
@@ -269,11 +269,11 @@ def test_every_instruction_has_a_twin():
 
 
 def test_variants_of_an_instruction_by_feature_level():
-    text = "a;\n" + asm.marked("x", {75: "", 80: "new;"}) + "\nb;\n" + asm.marked("y", {90: "newest;"}) + "\nc;\n"
-    assert [line for line in asm.at_level(text, 90).split("\n") if line] == ["a;", "new;", "b;", "newest;", "c;"]
+    text = "a;\n" + levels.marked("x", {75: "", 80: "new;"}) + "\nb;\n" + levels.marked("y", {90: "newest;"}) + "\nc;\n"
+    assert [line for line in levels.at_level(text, 90).split("\n") if line] == ["a;", "new;", "b;", "newest;", "c;"]
     with pytest.raises(ValueError, match="y needs sm_90"):
-        asm.at_level(text, 80)
-    with_first = asm.at_level(asm.marked("x", {75: "", 80: "new;"}), 75)
+        levels.at_level(text, 80)
+    with_first = levels.at_level(levels.marked("x", {75: "", 80: "new;"}), 75)
     assert with_first.strip() == ""
 
 

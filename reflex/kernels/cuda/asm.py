@@ -1,10 +1,4 @@
-"""How PTX instructions become functions that a Numba kernel can call: `op`, `memop` and their feature levels.
-
-Several architectures are served by one Numba pass: where an instruction differs, its text holds one variant per feature
-level between marks, and `at_level` keeps the right one in the finished PTX. A level is a compute capability times ten.
-"""
-
-import re
+"""How PTX instructions become functions that a Numba kernel can call: `op` and `memop`."""
 
 from llvmlite import ir
 from numba.cuda import cgutils, types
@@ -12,41 +6,14 @@ from numba.cuda.core.errors import RequireLiteralValue
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
+from .levels import marked
+
 i32, u32, i64, u64 = types.int32, types.uint32, types.int64, types.uint64
 f32, f64, u16 = types.float32, types.float64, types.uint16
 REGISTERS = {
     i32: ("r", ir.IntType(32)), u32: ("r", ir.IntType(32)), i64: ("l", ir.IntType(64)), u64: ("l", ir.IntType(64)),
     f32: ("f", ir.FloatType()), f64: ("d", ir.DoubleType()), u16: ("h", ir.IntType(16)),
 }  # fmt: skip
-
-
-# ---- variants by feature level ---------------------------------------------------------------------------
-
-
-def marked(name, text):
-    """`text` as it goes into the PTX: itself, or {lowest level: text} with a mark before each variant."""
-    if isinstance(text, str):
-        return text
-    parts = [f"// level {level} {name}\n{variant}\n" for level, variant in sorted(text.items())]
-    return "".join(parts) + "// level end"
-
-
-VARIANTS = re.compile(r"(?:^[ \t]*// level \d+ \w+\n(?:(?![ \t]*// level).*\n)*)+^[ \t]*// level end$", re.M)
-VARIANT = re.compile(r"^[ \t]*// level (\d+) (\w+)\n((?:(?![ \t]*// level).*\n)*)", re.M)
-
-
-def at_level(ptx, level):
-    """The PTX with every marked instruction in its variant for `level`."""
-
-    def choose(match):
-        known = {int(lowest): (name, text) for lowest, name, text in VARIANT.findall(match.group())}
-        usable = [lowest for lowest in known if lowest <= level]
-        if not usable:
-            lowest, (name, _) = next(iter(known.items()))
-            raise ValueError(f"{name} needs sm_{lowest}, the kernel is built for sm_{level}: declare it with since={lowest}")
-        return known[max(usable)][1].rstrip("\n")
-
-    return VARIANTS.sub(choose, ptx)
 
 
 # ---- calls -----------------------------------------------------------------------------------------------
