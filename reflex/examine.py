@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import bundle, demo, native
-from .errors import ReflexError
+from .backends.cuda import device, driver, module, trial
+from .errors import KernelCacheError, ReflexError
 
+ASLEEP = 50  # milliseconds of cuInit: 10 where a process keeps the device awake, 100 where none does (H200)
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -32,7 +34,8 @@ class Check:
 
 def examine():
     """Every check, in the order in which a person should care."""
-    return [*_cpu(), *_cache(), *_bundle(), *_python(), *_pth_files(), *_huge_pages(), *_threads(), *_demo()]
+    installed = [*_cpu(), *_cache(), *_cuda_cache(), *_device(), *_bundle()]
+    return [*installed, *_python(), *_pth_files(), *_huge_pages(), *_threads(), *_demo()]
 
 
 def _read(path):
@@ -76,6 +79,47 @@ def _cache():
     except ReflexError as error:
         yield Check("cache", "fail", str(error))
     yield from _sources(manifest)
+
+
+def _cuda_cache():
+    """Every file of CUDA kernels and every image in it."""
+    known = module.targets(native.cache_folder())
+    for target, path in sorted(known.items()):
+        try:
+            images = module.open_images(path)
+            images.verify()
+            images.close()
+        except KernelCacheError as error:
+            yield Check("cache", "fail", f"{error}")
+        else:
+            yield Check("cache", "ok", f"{target} whole")
+
+
+def _device():
+    """The CUDA device that would be used: a kernel runs on it. None is no fault where nothing promises one."""
+    try:
+        facts, marks = trial.finish(trial.begin())
+    except ReflexError as error:
+        absent = error.message in driver.ABSENT and not device.available()
+        if absent:
+            yield Check("device", "ok", f"none ({error.message}): the CPU computes")
+        elif module.targets(native.cache_folder()):
+            yield Check("device", "fail", str(error))
+        else:
+            yield Check("device", "warn", "this installation has no CUDA kernels: the CPU computes", str(error.remedy))
+        return
+    if facts["target"] == module.PTX:
+        advice = "use a build with kernels for this device: they start a quarter of a second sooner"
+        yield Check("device", "warn", f"{device.describe(facts)}, compiled by the driver at every start", advice)
+    else:
+        yield Check("device", "ok", device.describe(facts))
+    times = dict(marks)
+    start, context = ((times[b] - times[a]) / 1e6 for a, b in (("driver", "cuInit"), ("cuInit", "context")))
+    found = f"driver {start:.0f} ms, context {context:.0f} ms"
+    if start > ASLEEP:
+        yield Check("device start", "warn", f"{found}: the device sleeps between processes", "nvidia-smi -pm 1 (as root)")
+    else:
+        yield Check("device start", "ok", found)
 
 
 def _sources(manifest):

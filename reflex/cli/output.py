@@ -35,13 +35,14 @@ def _encode(text):
 class Output:
     """The output of one command."""
 
-    __slots__ = ("_clock", "_marks", "_start", "command", "json", "timings")
+    __slots__ = ("_beside", "_clock", "_marks", "_start", "command", "json", "timings")
 
     def __init__(self, command, json=False, timings=False, first=None):
         self.command = command
         self.json = json
         self.timings = timings
         self._marks = []
+        self._beside = []
         self._start = None
         if timings:
             self._begin(first)
@@ -99,20 +100,30 @@ class Output:
             except InputOutputError:
                 return  # stderr has said it
 
-    def phases(self):
+    def beside(self, name, marks):
+        """Phases of another thread: (phase, perf_counter_ns at its end), the first one where the thread began."""
+        self._beside.append((name, marks))
+
+    def phases(self, marks=None):
         """{phase: milliseconds since process start at which it ended}, in order."""
-        return {name: round((at - self._start) / 1e6, 3) for name, at in self._marks}
+        return {name: round((at - self._start) / 1e6, 3) for name, at in (self._marks if marks is None else marks)}
 
     def finish(self):
         """Report the phases if they were asked for."""
         if not self.timings:
             return
         phases = self.phases()
+        others = {name: self.phases(marks) for name, marks in self._beside}
         if self.json:
-            self.record("phases", {"command": self.command, "clock": self._clock, "phases": phases})
+            more = {"beside": others} if others else {}
+            self.record("phases", {"command": self.command, "clock": self._clock, "phases": phases, **more})
             return
-        before = 0.0
-        self.note(f"{'phase':<12}{'ms':>9}{'since exec':>12}   ({self._clock})")
+        self._table("phase", phases, f"   ({self._clock})")
+        for name, marks in others.items():
+            self._table(name, marks, "", next(iter(marks.values()), 0.0))
+
+    def _table(self, title, phases, remark, before=0.0):
+        self.note(f"{title:<14}{'ms':>9}{'since exec':>12}{remark}")
         for name, at in phases.items():
-            self.note(f"{name:<12}{at - before:9.2f}{at:12.2f}")
+            self.note(f"{name:<14}{at - before:9.2f}{at:12.2f}")
             before = at

@@ -167,10 +167,24 @@ def test_the_caller_goes_on_while_the_device_starts(stub):
     """
     (result,) = stub.run(code, DELAY=300)
     assert result["begun"] < 0.1 and result["ready"] >= 0.3
-    assert result["order"] == ["Stub GPU 0", "second"] and result["phases"] == ["driver", "cuInit", "context"]
+    assert result["order"] == ["Stub GPU 0", "second"] and result["phases"] == ["begin", "driver", "cuInit", "context"]
     assert stub.matching("cuInit 0 connections=1 visible=-")
     stub.run(code, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
     assert stub.matching("cuInit 0 connections=8")
+
+
+def test_the_device_is_known_before_it_is_ready(stub):
+    code = """
+    starting = device.begin()
+    dev = starting.chosen()
+    show(capability=dev.capability, again=starting.chosen() is dev is starting.ready(), context=dev.context)
+    starting.close()
+    """
+    assert stub.run(code) == [{"capability": [9, 0], "again": True, "context": 0xC0}]
+    assert stub.count("cuDevicePrimaryCtxRelease_v2") == 1
+    for failing, word in (("cuInit:999", "does not start"), ("cuDeviceGetName:3", "cuDeviceGetName")):
+        (error,) = stub.run("starting = device.begin(); starting.close(); starting.chosen()", FAIL=failing)
+        assert error["code"] == 4 and word in error["text"]
 
 
 def test_an_error_in_a_job_is_raised_by_ready(stub):
@@ -439,6 +453,17 @@ def test_upload(stub, model, name):
         assert all(line.endswith("registered") for line in stub.matching("cuMemcpyHtoDAsync_v2"))
     if way == "ring":
         assert stub.count("cuMemHostAlloc") == stub.count("cuMemFreeHost") == 1
+
+
+def test_an_upload_that_was_ended_does_not_begin(stub, model):
+    code = """
+    from reflex.gguf.reader import open_model
+    job = upload.Upload(open_model({!r}).shards)
+    job.finish()
+    job.begin(device.begin().ready(), 0)
+    job.finish()
+    """
+    assert stub.run(code.format(str(model))) == [] and stub.count("cuStreamCreate") == 1
 
 
 def test_a_failed_copy_reaches_who_waits(stub, model):

@@ -12,7 +12,7 @@ from posix import stat as _stat
 from time import perf_counter_ns
 
 from ... import settings
-from ...errors import DeviceError, OutOfMemoryError
+from ...errors import DeviceError, OutOfMemoryError, ReflexError
 from ...native import Int64, UInt8, libc
 from . import driver
 from .driver import call, word
@@ -34,6 +34,14 @@ def available():
         except OSError:
             continue
     return False
+
+
+def describe(facts):
+    """One line about a device for a person; `facts` as trial.py gives them."""
+    major, minor = facts["capability"]
+    memory = f"{facts['free_bytes'] / 1e9:.1f} of {facts['total_bytes'] / 1e9:.1f} GB free"
+    version = driver.version_text(facts["driver"])
+    return f"{facts['name']}, sm_{major}{minor}, driver for CUDA {version}, {memory}, {facts['target']} kernels"
 
 
 class Device:
@@ -167,7 +175,7 @@ def choose(selection):
     index, or the beginning of a UUID with GPU- or MIG- before it. DeviceError lists what there is."""
     count = word("cuDeviceGetCount")
     if not count:
-        raise driver.failure("cuDeviceGetCount", driver.NO_DEVICE, "no CUDA device")
+        raise driver.failure("cuDeviceGetCount", driver.NO_DEVICE, driver.NO_DEVICE_FOUND)
     wanted = "0" if selection in (None, "") else str(selection)
     if wanted.isascii() and wanted.isdigit():
         if int(wanted) < count:
@@ -192,9 +200,8 @@ def set_environment(name, value):
     libc("setenv", 3)(addressof(name), addressof(value), 0)
 
 
-def start(selection=None, chosen=None):
-    """Open the driver and the device; returns it current in this thread, with phases driver, cuInit and context.
-    `chosen`: called with the device as soon as its facts are known, before the context is made."""
+def find(selection=None):
+    """Start the driver and choose a device, which still has no context; its phases are driver and cuInit."""
     # One queue between process and device halves the time to make a context (H200: 105 -> 55 ms); read by cuInit.
     set_environment("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     if str(selection)[:4].upper() == "MIG-":
@@ -203,15 +210,11 @@ def start(selection=None, chosen=None):
     opened = perf_counter_ns()
     status = driver.function("cuInit")(0)
     if status:
-        what = "no CUDA device" if status == driver.NO_DEVICE else "the CUDA driver does not start"
+        what = driver.NO_DEVICE_FOUND if status == driver.NO_DEVICE else "the CUDA driver does not start"
         raise driver.failure("cuInit", status, what, driver.REMEDIES.get(status, driver.SEE_NVIDIA_SMI))
     initialised = perf_counter_ns()
     device = Device(*choose(selection))
     device.marks += (("driver", opened), ("cuInit", initialised))
-    if chosen:
-        chosen(device)
-    device.open()
-    device.mark("context")
     return device
 
 
@@ -222,14 +225,15 @@ class Starting:
         self._device = None
         self._problem = None
         self._jobs = []
-        self._work, self._over, self._known = (_thread.allocate_lock() for _ in range(3))
-        for lock in (self._work, self._over, self._known):
+        self._begun = perf_counter_ns()
+        self._work, self._found, self._over = locks = [_thread.allocate_lock() for _ in range(3)]
+        for lock in locks:
             lock.acquire()
         _thread.start_new_thread(self._run, (selection,))
 
     def _run(self, selection):
         try:
-            start(selection, self._choose)
+            self._start(selection)
             while True:
                 self._work.acquire()
                 while self._jobs:
@@ -240,20 +244,19 @@ class Starting:
         except BaseException as problem:
             self._problem = problem
         finally:
-            if self._device is None:
-                self._known.release()
             self._over.release()
 
-    def _choose(self, found):
-        self._device = found
-        self._known.release()
-
-    def chosen(self):
-        """The Device as soon as its facts are known, perhaps before its context exists; raises what went wrong until then."""
-        with self._known:
-            if self._device is None:
-                raise self._problem
-            return self._device
+    def _start(self, selection):
+        try:
+            self._device = find(selection)
+            self._device.marks.insert(0, ("begin", self._begun))
+        except BaseException as problem:
+            self._problem = problem
+            raise
+        finally:
+            self._found.release()
+        self._device.open()
+        self._device.mark("context")
 
     def then(self, job):
         """Let the device thread call `job(device)` when it has nothing else to do."""
@@ -262,6 +265,13 @@ class Starting:
             self._work.release()
         except RuntimeError:  # already told to look
             return
+
+    def chosen(self):
+        """The Device as soon as it is known; its context may still be in the making. Raises what prevented it."""
+        with self._found:
+            if self._problem is not None:
+                raise self._problem
+            return self._device
 
     def ready(self):
         """The Device, current in this thread, after all jobs; raises the first error. May be called again."""
@@ -273,6 +283,13 @@ class Starting:
             raise self._problem
         self._device.attach()
         return self._device
+
+    def close(self):
+        """Wait for the thread and give the device back, whatever became of it."""
+        try:
+            self.ready().close()
+        except ReflexError:
+            return
 
 
 def begin(selection=None):

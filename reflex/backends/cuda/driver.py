@@ -33,6 +33,7 @@ OUT_OF_MEMORY, NO_DEVICE, NOT_FOUND, NOT_READY = 2, 100, 500, 600
 REFUSED_CODE = (200, 209, 218, 300)  # invalid image, no binary for this device, invalid PTX, invalid source
 REFUSED_VERSION = (222, 223)  # PTX, or an ELF version, newer than the driver
 LOST = (214, 219, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721, 999)  # the context cannot be used any more
+ABSENT = NO_DRIVER, NO_DEVICE_FOUND = "no CUDA driver", "no CUDA device"  # messages of errors that mean: nothing is there
 UPDATE = "update the NVIDIA driver, or use --backend cpu"
 SEE_NVIDIA_SMI = "check that nvidia-smi works, or use --backend cpu"
 REMEDIES = {
@@ -74,7 +75,7 @@ def load():
             _opened.append(dlopen(LIBRARY, 2))  # RTLD_NOW
         except OSError as error:
             remedy = "install the NVIDIA driver (in a container: start it with --gpus all), or use --backend cpu"
-            raise DeviceError("no CUDA driver", LIBRARY, str(error), remedy=remedy) from None
+            raise DeviceError(NO_DRIVER, LIBRARY, str(error), remedy=remedy) from None
 
 
 def address(name):

@@ -91,6 +91,11 @@ class Images:
             raise KernelCacheError("CUDA kernel file is corrupt", f"checksum {kernel.checksum}", found, self.path, REPAIR)
         return address
 
+    def verify(self):
+        """Check every image."""
+        for kernel in {kernel.at: kernel for kernel in map(self.kernel, self.names())}.values():
+            self.address(kernel)
+
     def close(self):
         self._mapping.free()
 

@@ -90,7 +90,7 @@ class Upload:
         self._problem = None
         self._registered = {}  # (shard, chunk) -> address
         self._running = None  # lock held while the thread runs
-        self._next = 0
+        self._ended = False
 
     # ---- what goes where ----
 
@@ -122,6 +122,12 @@ class Upload:
 
     def begin(self, device, base):
         """Start copying on a thread; device memory at `base` is written. Everything added last gets a mark of its own."""
+        with self._guard:
+            if self._ended:
+                return
+            self._begin(device, base)
+
+    def _begin(self, device, base):
         self._device, self._base = device, base
         if not self._marks or (self._pieces and self._pieces[-1][4] == len(self._marks)):
             self.mark()
@@ -266,6 +272,8 @@ class Upload:
 
     def finish(self):
         """Wait for the copies and give back pins, mappings and events; for a process that lives on. Raises what failed."""
+        with self._guard:
+            self._ended = True
         if self._running is not None:
             with self._running:
                 call("cuStreamSynchronize", self._stream)
