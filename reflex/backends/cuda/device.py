@@ -286,10 +286,15 @@ class Starting:
 
     def close(self):
         """Wait for the thread and give the device back, whatever became of it."""
-        try:
-            self.ready().close()
-        except ReflexError:
-            return
+        if self._over is not None:
+            self.then(None)
+            self._over.acquire()
+            self._over = None
+        if self._device is not None:
+            try:
+                self._device.close()
+            except ReflexError:  # a lost device refuses even this
+                return
 
 
 def begin(selection=None):
