@@ -76,7 +76,7 @@ SESSION = """
     add = module.open_images(folder + "/cuda-sm_90.bin").kernel("add")
     first = chain.add(add, 4, (near(0, 0), near(0, 4096), 1000, 0.5))
     chain.repeat(first, first + 1, [(first, 3, 2.0)])
-    chain.add(add, (4, 1), (near(0, 0), near(0, 4096), 3, -1.0), shared=100000, overlap=False)
+    chain.add(add, (4,), (near(0, 0), near(0, 4096), 3, -1.0), shared=100000, overlap=False)
     dev = starting.ready()
     images = module.choose(dev, folder)
     loaded = module.Module(dev, images)

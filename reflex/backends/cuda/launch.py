@@ -59,13 +59,13 @@ class Chain:
     def add(self, kernel, grid, values, shared=0, overlap=True, cooperative=False, cluster=0):
         """Append a launch of `kernel` (module.Kernel) and return its row number.
 
-        `grid`: blocks, as x or (x, y) or (x, y, z). `values`: one per parameter: ints (addresses, `relative` ones, numbers),
+        `grid`: blocks, as x, (x,), (x, y) or (x, y, z). `values`: one per parameter: ints (addresses, `relative` ones, numbers),
         floats for the letter f. `shared`: bytes of dynamic shared memory. `overlap` is taken back where the hardware has none
         and behind a copy. `cluster`: blocks per cluster in x, 0 for none."""
         if len(values) != len(kernel.letters):
             raise InternalError(f"kernel {kernel.name} has other parameters", len(kernel.letters), len(values))
         row = self._append(kernel, len(values))
-        x, y, z = grid if isinstance(grid, tuple) and len(grid) == 3 else (*grid, 1) if isinstance(grid, tuple) else (grid, 1, 1)
+        x, y, z = (*grid, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
         behind_copy = row > 0 and self.kernels[row - 1] is None
         at = row * ROW_WORDS
         table = self._table

@@ -244,6 +244,7 @@ int cuMemAlloc_v2(u64 *address, size_t size) {
     void *at;
     if (size == 0) return INVALID_VALUE;
     if (size > total() - used || owners == MOST || posix_memalign(&at, 512, size)) return OUT_OF_MEMORY;
+    memset(at, 0, size);
     used += size;
     owned[owners++] = (Range){at, size};
     *address = (uintptr_t)at;

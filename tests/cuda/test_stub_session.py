@@ -1,0 +1,99 @@
+"""A whole model on the cuda backend over the stub driver: which calls a start, a prompt and a token cost, and how it fails.
+
+Nothing is computed (the stub writes launches down), so this says nothing about results. Needs the sm_90 kernels in cache/.
+"""
+
+import json
+
+import process
+import pytest
+import tiny
+from stub import fake
+
+RUN = """
+import json, sys
+from reflex.open import open_model
+_, _, session = open_model({path!r}, "cuda", 512)
+plan = session.plan
+
+def step(count, at):
+    plan.evaluate([1] * count, at, list(range(at, at + count)), [0] * count, [0] * count, [count - 1])
+    plan.argmax(0)
+
+step(7, 0)
+for at in range(7, 7 + {tokens}):
+    step(1, at)
+print(json.dumps({{"bytes": plan.device_bytes}}))
+plan.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
+        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
+    path = fake.build(tmp_path_factory.mktemp("stub"))
+    return path or pytest.skip("no C compiler")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny.gguf"
+    tiny.write("llama-smollm", path)
+    return path
+
+
+@pytest.fixture
+def calls(library, model, tmp_path):
+    """Driver calls of a run of `tokens` tokens: (list of names, what it printed)."""
+
+    def run(tokens, **settings):
+        log = tmp_path / "calls.log"
+        log.unlink(missing_ok=True)
+        env = fake.environment(library, log, **settings)
+        done = fake.python(RUN.format(path=str(model), tokens=tokens), env)
+        assert done.returncode == 0, done.stderr
+        return [line.split()[0] for line in log.read_text().splitlines()], json.loads(done.stdout)
+
+    return run
+
+
+def test_one_context_one_upload(calls, model):
+    names, result = calls(3)
+    for name in ("cuInit", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"):
+        assert names.count(name) == 1
+    assert names.count("cuMemAlloc_v2") == names.count("cuMemFree_v2")
+    assert names.count("cuMemHostRegister_v2") == names.count("cuMemHostUnregister")
+    assert result["bytes"] > model.stat().st_size // 2
+
+
+def test_a_token_costs_a_handful_of_calls(calls):
+    few, many = (calls(tokens)[0] for tokens in (20, 120))
+    more = {name: many.count(name) - few.count(name) for name in set(many)}
+    assert more["cuGraphLaunch"] == 100
+    assert {name for name, count in more.items() if count} <= {
+        "cuGraphLaunch", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyAsync", "cuStreamSynchronize", "cuCtxSetCurrent",
+    }  # fmt: skip
+    assert sum(more.values()) <= 500
+
+
+FAILURES = [
+    ({"DEVICES": 0}, 4, "device"),
+    ({"MEMORY": 500000}, 5, "out_of_memory"),
+    ({"FAIL": "cuStreamSynchronize:700"}, 4, "device"),
+    ({"FAIL": "cuLaunchKernelEx:719@9"}, 4, "device"),
+    ({"FAIL": "cuMemcpyHtoDAsync_v2:719"}, 4, "device"),
+    ({"FAIL": "cuModuleLoadData:209"}, 7, "kernel_cache"),
+    ({"FAIL": "cuModuleGetFunction:500"}, 7, "kernel_cache"),
+    ({"CAPABILITY": "6.1"}, 4, "device"),
+    ({"DRIVER": 11000}, 4, "device"),
+]
+
+
+@pytest.mark.parametrize(("settings", "code", "category"), FAILURES)
+def test_failures_of_a_command_are_one_line(library, model, settings, code, category):
+    words = ("generate", model, "hello", "--max-tokens", "4", "--backend", "cuda")
+    done = process.reflex(*words, env=fake.environment(library, **settings))
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"reflex: {category}: "), lines
+    assert done.returncode == code and not done.stdout
