@@ -1,0 +1,71 @@
+"""The persistent decode kernel in the emulator: a tiny model on a few blocks against a float32 model."""
+
+import emulator
+import numpy
+import pytest
+from dense import Dense
+from run import Addresses
+
+from reflex.backends.cuda import persistent as host
+from reflex.kernels.cuda import persistent, persistent_exchange, persistent_stream
+
+Q4, Q6, Q8 = 12, 14, 8
+STATIC = 24576
+
+
+def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, epoch=1):
+    """Launch in the emulator; returns (tokens, logits, cache) and the reference's logits for the tokens it chose."""
+    s = model.sizes
+    cache = model.cache(first + tokens)
+    pages, cache_at = model.pages(cache)
+    arrays = model.arrays()
+    table = model.table([a.ctypes.data for a in arrays], cache_at)
+    cells = numpy.zeros(16, numpy.int32)
+    cells[:3] = 1, first, 1
+    ids, positions = numpy.array([token], numpy.int32), numpy.array([position], numpy.int32)
+    shared = numpy.array([first if seen is None else seen], numpy.int32)
+    branches = numpy.array([first if branch is None else branch], numpy.int32)
+    exchange = numpy.zeros(s.exchange_words(), numpy.uint32)
+    logits, out = numpy.full(s.vocabulary, numpy.nan, numpy.float32), numpy.full(tokens + 1, -1, numpy.int32)
+    status = numpy.zeros(s.blocks, numpy.uint32)
+    flags = (model.style == "neox") * host.HALVES | (model.act == "gelu") * host.GELU
+    scale = s.size**-0.5 * 1.4426950408889634
+    arguments = [
+        table, model.frequencies, Addresses(pages + arrays), cells, ids, positions, shared, branches,
+        numpy.array([*stops, -1], numpy.int32), exchange, logits, out, status,
+        s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.room, tokens, len(stops),
+        epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
+    ]  # fmt: skip
+    emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages), cooperative=True)
+    assert not status.any()
+    made = int(out[0])
+    assert (exchange[-128 - 4 * s.blocks :: 32][:3] == tokens * (s.layers + 1) * s.blocks).all()
+    wanted = None
+    for i in range(made):
+        old = None if seen is None else [*range(seen), *range(branch, first + i)]
+        wanted = model.step(token, first + i, position + i, cache, old)
+        token = int(out[1 + i])
+        assert wanted.max() - wanted[token] < 0.02 * wanted.std()
+    return out, logits, wanted, model.cache_of(pages)[:, :, :, : first + made], cache[:, :, :, : first + made]
+
+
+def check(logits, wanted, found, cache):
+    assert numpy.abs(logits - wanted).max() < 0.01 * wanted.std()
+    assert numpy.abs(found.astype(numpy.float32) - cache.astype(numpy.float32)).max() < 0.01
+
+
+def mixed(layer):
+    return (Q4, Q4, Q6, Q4, Q4, Q4, Q6) if layer == 0 else (Q4, Q6, Q8, Q8, Q4, Q6, Q4)
+
+
+def test_two_tokens_of_mixed_formats():
+    model = Dense(host.Sizes(2, 256, 4, 2, 64, 512, 300, 4), mixed, Q6)
+    out, logits, wanted, found, cache = run(model, 105, 105, 5, 2, persistent.persistent((1, 1, 1)))
+    assert out[0] == 2
+    check(logits, wanted, found, cache)
+
+
+def test_numbers_repeated_by_the_run_time():
+    assert (host.STAGE, host.ENTRY, host.PAIRED, host.PASS) == tuple(getattr(persistent_stream, n) for n in ("STAGE", "ENTRY", "PAIRED", "PASS"))
+    assert host.SPLITS == persistent_exchange.SPLITS
+    assert host.PARAMETERS == persistent.SIGNATURE
