@@ -6,6 +6,7 @@ file under reflex/kernels/cuda. Layers that repeat are copied with their address
 """
 
 from ...errors import UnsupportedError
+from ...quant import load
 from ...quant.types import by_id, row_bytes
 from ..layers import repeats
 from .fusion import fuse
@@ -16,9 +17,15 @@ Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags of
 LAYER_UNIT = 512  # bytes
 ATTENTION_TILE = 64  # slots
 MOST_SPLITS = 64
+RESIDENT = 3  # blocks of products of one token that share a multiprocessor
 SEGMENTS = 3
 TILE = 16  # weight rows per block of products of few tokens
 FEW = 16  # products of up to this many tokens are columns of one matrix tile
+
+
+def in_fragments(kind):
+    """Whether a block format has kernels on tensor cores (quant/fragment.py)."""
+    return hasattr(load(by_id(kind).name), "FRAGMENT")
 
 
 def blocks(count, size):
@@ -83,7 +90,16 @@ class Lowering:
             templates += [self._record(first, last)] if inner and keeps_rows else []
             if not (inner and keeps_rows):
                 self._lower(first, last)
+        self._stats()
         return begin, len(self.chain)
+
+    def _stats(self):
+        """Largest logit, its id and the sum of exponentials of every wanted row."""
+        m, columns = self.memory, self.program.vocabulary
+        parts = blocks(columns, 4096)
+        partials = m.named("stats partials", 16 * m.wanted_rows * parts)
+        counters = m.zeros("stats counters", 4 * m.wanted_rows)
+        self._add("logits_stats", (parts, self.wanted), (self._at("logits")[0], m.stats, partials, counters, columns))
 
     def _lower(self, first, last):
         for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
@@ -113,7 +129,7 @@ class Lowering:
                 self.own.append((row, i, value.step, value.word))
         plain = [value.word(value.step) if type(value) is Own else value for value in values]
         # The first launch waits for the copy of the request, so that later ones may read it before they wait.
-        self.chain.add(self.image.kernel(kernel), grid, plain, shared, overlap=row > 0)
+        self.chain.add(self.image.kernel(kernel), (*grid, 1, 1)[:3], plain, shared, overlap=row > 0)
 
     # ---- facts ----
 
@@ -170,30 +186,45 @@ class Lowering:
         outs = self._outs(record, rows)
         sizes = [self._size(step) for step in steps]
         columns = sizes[0][1]
-        norm = Own(self._norm_of(record), record.norm) if record.norm else 0
+        norm = Own(self._weight(0), record.norm) if record.norm else 0
         normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
-        fast = all(f"linear_row_{by_id(size[0]).name}" in self.image for size in sizes)
-        if not fast:
-            return self._slow(record, (source, norm, normed, float(eps), columns), sizes, outs, rows)
-        segments = []
+        source = source, norm, normed, float(eps), columns
+        if not all(in_fragments(size[0]) for size in sizes):
+            self._slow(record, source, sizes, outs, rows)
+        elif rows == 1:
+            self._row(record, source, sizes, outs)
+        elif "linear_rows" in self.image:
+            self._few(record, source, sizes, outs, rows)
+        else:
+            self._slow(record, source, sizes, outs, rows)
+
+    def _segments(self, steps, sizes, outs, strides):
+        """Parameters of up to three matrices; with `strides`, each with the floats per row of its result."""
+        values = []
         for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
             bias = Own(self._bias, step) if step.weights[1] else 0
-            segments += [Own(self._matrix, step), kind, count, bias, 1 if bias else 0, out, stride]
-        segments += [0] * (7 * (SEGMENTS - len(steps)))
-        tail = (*segments, MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale))
-        tiles = sum(blocks(size[2], TILE) for size in (sizes[:1] if record.mode == "gated" else sizes))
-        if rows == 1:
-            self._add("linear_row", (tiles,), (source, norm, normed, float(eps), columns, *tail), 2 * columns + columns // 4)
-            return None
-        halves = self._halves((source, norm, normed, float(eps), columns), rows)
-        if rows <= FEW:
-            self._add("linear_rows", (tiles,), (*halves, rows, columns, *tail))
-        else:
-            self._add("linear_tiles", (tiles, blocks(rows, 64)), (*halves, rows, columns, *tail))
-        return None
+            values += [Own(self._matrix, step), kind, count, bias, 1 if bias else 0, out, *([stride] if strides else [])]
+        return values + [0] * ((7 if strides else 6) * (SEGMENTS - len(steps)))
 
-    def _norm_of(self, record):
-        return self._weight(0)
+    def _tail(self, record):
+        return MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale)
+
+    def _row(self, record, source, sizes, outs):
+        """The product of one token."""
+        columns = source[-1]
+        tiles = sum(blocks(size[2], TILE) for size in sizes)
+        gated = record.mode == "gated"
+        splits, steps = 1, blocks(columns, 256)
+        while splits < (4 if gated else 8) and 2 * splits <= steps and 2 * splits * tiles <= 8 * RESIDENT * self.multiprocessors:
+            splits *= 2
+        grid = min(blocks(tiles * splits, 8), RESIDENT * self.multiprocessors)
+        padded = blocks(columns, 256) * 256
+        values = (*source, *self._segments(record.steps, sizes, outs, False), *self._tail(record), splits)
+        self._add("linear_row", (grid,), values, 16 + 2 * padded + padded // 4)
+
+    def _few(self, record, source, sizes, outs, rows):
+        """The product of several tokens."""
+        raise NotImplementedError
 
     def _outs(self, record, rows):
         """[(address, floats per row)] of each product's result."""
