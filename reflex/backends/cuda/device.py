@@ -218,6 +218,13 @@ def find(selection=None):
     return device
 
 
+def start(selection=None):
+    """A device with its context, current in this thread, while the caller waits."""
+    device = find(selection).open()
+    device.mark("context")
+    return device
+
+
 class Starting:
     """A device on its way. Jobs run in order on its thread; after an error the rest are dropped."""
 

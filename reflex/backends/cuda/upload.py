@@ -51,12 +51,15 @@ class Shard:
             self.mapping = native.map_descriptor(self.descriptor, self.size, self.path, shared=True)
         return self.mapping.address
 
+    def file_system(self):
+        """The number by which statfs tells file systems apart; 0 where it does not answer."""
+        block = (UInt8 * 256)()
+        failed = libc("fstatfs", 2)(self.descriptor, addressof(block)) & 0xFFFFFFFF
+        return 0 if failed else native.view(addressof(block), 1, "q")[0] & 0xFFFFFFFF
+
     def may_register(self):
         """Whether the file lies on a file system whose shared pages the driver is known to pin."""
-        block = (UInt8 * 256)()
-        if libc("fstatfs", 2)(self.descriptor, addressof(block)) & 0xFFFFFFFF:
-            return False
-        return native.view(addressof(block), 1, "q")[0] in FILE_SYSTEMS
+        return self.file_system() in FILE_SYSTEMS
 
     def cached(self, offset):
         """Whether the byte at `offset` can be read without waiting for a disk; True where the system cannot say."""
