@@ -1,0 +1,368 @@
+"""linear_tiles_<TOKENS>: y = W h + b for many tokens, on tensor cores, straight from the blocks of up to three matrices.
+
+h is given by `halves` (xh, factor) for `count` tokens of `columns` values; columns: a multiple of 32 and of the types'
+blocks. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): out[token * stride + row]; unused ones have
+0 rows. mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal type and rows
+(act 0 silu, 1 gelu).
+
+A block computes ROWS weight rows (in mode 2 half as many of both matrices) for TOKENS tokens. Grid: (ceil(count / TOKENS),
+the sum over the matrices of ceil(rows / ROWS)), in mode 2 ceil(2 * rows0 / ROWS). Dynamic shared memory: SHARED bytes.
+
+Weights are the A operand (quant/fragment.py): a warp turns its own 32 rows into float16 in registers, nothing is
+converted twice in a block. Tokens are the B operand: they pass through shared memory, a step (128 or 256 columns) ahead.
+The next step's words are asked for as soon as a unit's are used. `splits` groups of warps share the rows of a block and
+take steps in turn; their sums are added in order at the end.
+"""
+
+import numpy
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from ...ops.gated import ACTIVATIONS
+from . import ptx
+from .export import device, kernel
+from .fragments import bound
+from .gated import FORMULAS
+
+BASE = 0x64006400  # halves of 1024
+FORMATS = list(bound(BASE).values())
+SIXTEENTH = 0x2C002C00  # halves of 1/16
+LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 rows meet no bank twice
+LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
+RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
+silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
+
+
+def halves_of(value):
+    """Two float16 of this value, as a word."""
+    return int(numpy.float16(value).view("u2")) * 0x10001
+
+
+class Shape:
+    """Tokens of a block, warps along its rows, groups of warps that share the columns, steps of tokens in shared memory."""
+
+    def __init__(self, tokens, row_warps, splits, stages):
+        self.tokens, self.row_warps, self.splits, self.stages = tokens, row_warps, splits, stages
+        self.threads = 32 * row_warps * splits
+        self.rows = 32 * row_warps
+        self.shared = stages * splits * tokens * 512  # 256 columns
+
+
+def _weights(format):
+    """Device function: the lane's halves of one row in unit (c, j) -> four registers."""
+    record = format.record
+    offset, raised, codes = record.offset, record.raised, format.codes
+    plain = offset is None
+    with_minimum = offset == 0
+    low = halves_of(1024 + (offset or 0))
+    high = halves_of(-64 - (offset or 0))
+
+    def weights(raw, head, at, c, j, t, row, step, scale, minimum):
+        a, b, d, e = codes(raw, head, at, c, j, t, row, step)
+        if plain:
+            return a, b, d, e
+        if raised and j == 1:
+            sixteenth, less = uint32(SIXTEENTH), uint32(high)
+            a, b, d, e = ptx.fma2(a, sixteenth, less), ptx.fma2(b, sixteenth, less), ptx.fma2(d, sixteenth, less), ptx.fma2(e, sixteenth, less)
+        else:
+            less = uint32(low)
+            a, b, d, e = ptx.sub2(a, less), ptx.sub2(b, less), ptx.sub2(d, less), ptx.sub2(e, less)
+        if with_minimum:
+            a, b = ptx.fma2(a, scale, minimum), ptx.fma2(b, scale, minimum)
+            d, e = ptx.fma2(d, scale, minimum), ptx.fma2(e, scale, minimum)
+        else:
+            a, b, d, e = ptx.mul2(a, scale), ptx.mul2(b, scale), ptx.mul2(d, scale), ptx.mul2(e, scale)
+        return a, b, d, e
+
+    return device(weights)
+
+
+def _loop(format, rest, shape):
+    """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`."""
+    record, id = format.record, format.block.id
+    head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
+    block = format.block.elements
+    load_head, load_chunk, scales, weights = format.load_head, format.load_chunk, format.scales, _weights(format)
+    hop = record.hop == 32
+    unit_c, unit_j = (1, record.far) if record.far > 1 or planes == 1 else (planes, 1)
+    plain, with_minimum = record.offset is None, record.offset == 0
+    heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
+    ahead_chunks = 2
+    splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
+    pieces, piece_rows = shape.tokens * elements // 8 // group, group * 8 // elements
+    region, tiles = shape.tokens * elements // 2, shape.tokens // 8
+    row_words, row_pieces = elements // 2, elements // 8
+    piece_bits, group_bits = row_pieces.bit_length() - 1, group.bit_length() - 1
+    column_shift = 5 if elements == 256 else 4
+    flip = 2 if hop else 4  # pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank
+
+    @device
+    def fetch(xh, sh, to, step, count, columns, token0, tid):
+        """Tokens' columns of a step, into shared memory; zeros behind the last column."""
+        line = int32(((columns + 31) & -32) >> 1)
+        piece, row = int32(tid & (row_pieces - 1)), int32(tid >> piece_bits)
+        column = int32(step * row_words + piece * 4)
+        size = uint32(16)
+        if column >= line:
+            size = uint32(0)
+            column = int32(0)
+        for i in range(pieces):
+            token = int32(min(int32(token0 + row + i * piece_rows), int32(count - 1)))
+            place = int32(to + (row + i * piece_rows) * row_words + 4 * (piece ^ (flip * ((row + i * piece_rows) & 1))))
+            ptx.cp_async16z(sh, place, xh, int64(token) * line + column, size)
+        ptx.cp_async_commit()
+
+    @device
+    def scale_of(kept, r, c, j, t, lane):
+        """(scale, minimum) of row r in unit (c, j), each twice: the lane that decoded them hands them out."""
+        column = int32((32 * (unit_c * c + unit_j * j) + 8 * t) >> column_shift)
+        if hop:
+            column = int32((64 * c + 16 * j + 32 * (t >> 1)) >> column_shift)
+        source = int32((lane & 28) | (column >> 1))
+        odd = int32(column & 1)
+        if with_minimum:
+            first, second = ptx.shfl_idx_u(kept[2 * r], source), ptx.shfl_idx_u(kept[2 * r + 1], source)
+            if odd:
+                first = second
+            return ptx.prmt(first, first, uint32(0x1010)), ptx.prmt(first, first, uint32(0x3232))
+        both = ptx.shfl_idx_u(kept[2 * r], source)
+        return ptx.prmt(both, both, uint32(0x1010 + 0x2222 * odd)), uint32(0)
+
+    def loop(type, at, xh, sh, count, columns, token0, tid, raw, sums):
+        if type == id:
+            lane, t = int32(tid & 31), int32(tid & 3)
+            split = int32(tid >> group_bits)
+            mine = int32(tid & (group - 1))
+            kept = cuda.local.array(8, uint32)
+            a = cuda.local.array(16, uint32)
+            b = cuda.local.array(16, uint32)
+            following = cuda.local.array(heads, uint32)  # what the next step needs; the words of the next two chunks
+            near = cuda.local.array(chunk_words, uint32)
+            late = cuda.local.array(chunk_words, uint32)
+            last = int32(columns // block - 1)
+            steps = int32((columns + elements - 1) // elements)
+            step = int32(min(split, int32(steps - 1)))
+            base = int64(0)
+            for r in range(LANE_ROWS):
+                load_head(base, at[r], step, last, t, uint32(1), raw, r * head)
+            for r in range(LANE_ROWS):
+                load_chunk(base, at[r], step, last, t, int32(0), uint32(1), raw, heads + r * words)
+                load_chunk(base, at[r], step, last, t, int32(1), uint32(1), near, r * words)
+            ptx.pdl_wait()
+            g = int32(lane >> 2)
+            odd = int32(g & 1)
+            to = int32(split * (stages * region))
+            x_at = int32(to + g * row_words + 4 * t)
+            if hop:
+                x_at = int32(to + g * row_words + 4 * (t & 1) + 16 * (t >> 1))
+            if stages > 1:
+                fetch(xh, sh, to, split, count, columns, token0, mine)
+            now, ahead = int32(0), int32(region)
+            index = int32(split)  # of the step, behind the last one too, so that all warps meet at the barriers
+            while index < steps + split:
+                if stages > 1:
+                    ptx.cp_async_wait(0)
+                    cuda.syncthreads()
+                    if index + splits < steps + split:
+                        fetch(xh, sh, int32(to + ahead), int32(index + splits), count, columns, token0, mine)
+                else:
+                    cuda.syncthreads()
+                    fetch(xh, sh, to, index, count, columns, token0, mine)
+                    ptx.cp_async_wait(0)
+                    cuda.syncthreads()
+                step = int32(min(index, int32(steps - 1)))
+                coming = int32(min(int32(index + splits), int32(steps - 1)))
+                if not plain:
+                    for r in range(LANE_ROWS):
+                        s0, s1, m0, m1 = scales(raw, r * head, t, at[r], step)
+                        if with_minimum:
+                            kept[2 * r], kept[2 * r + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
+                        else:
+                            kept[2 * r] = ptx.f2h2(s0, s1)
+                    for r in range(LANE_ROWS):
+                        load_head(base, at[r], coming, last, t, uint32(1), following, r * head)
+                c = int32(0)
+                while c < chunks:
+                    soon, there = step, int32(c + ahead_chunks)
+                    if there >= chunks:
+                        soon, there = coming, int32(there - chunks)
+                    for r in range(LANE_ROWS):
+                        load_chunk(base, at[r], soon, last, t, there, uint32(1), late, r * words)
+                    for j in range(planes):
+                        for r in range(LANE_ROWS):
+                            scale, minimum = uint32(0), uint32(0)
+                            if not plain:
+                                scale, minimum = scale_of(kept, r, c, j, t, lane)
+                            o = heads + r * words
+                            a[4 * r], a[4 * r + 1], a[4 * r + 2], a[4 * r + 3] = weights(
+                                raw, r * head, o, c, j, t, at[r], step, scale, minimum
+                            )
+                        place = int32(now + x_at + 16 * ((unit_c * c + unit_j * j) ^ odd))
+                        if hop:
+                            place = int32(now + x_at + 32 * c + 8 * (j ^ odd))
+                        for n in range(0, tiles, 4):
+                            for i in range(4):
+                                b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(
+                                    sh, int32(place + (n + i) * 8 * row_words)
+                                )
+                            for s in range(2):
+                                for i in range(4):
+                                    for m in range(2):
+                                        k, p, q, x = 4 * (m * tiles + n + i), 8 * m + 2 * s, 8 * m + 4 + 2 * s, 4 * i + 2 * s
+                                        sums[k], sums[k + 1], sums[k + 2], sums[k + 3] = ptx.mma_f16(
+                                            a[p], a[q], a[p + 1], a[q + 1], b[x], b[x + 1],
+                                            sums[k], sums[k + 1], sums[k + 2], sums[k + 3],
+                                        )  # fmt: skip
+                    for i in range(chunk_words):
+                        raw[heads + i] = near[i]
+                        near[i] = late[i]
+                    c = int32(c + 1)
+                for i in range(heads):
+                    raw[i] = following[i]
+                now, ahead = ahead, now
+                if stages == 1:
+                    now = int32(0)
+                index = int32(index + splits)
+        else:
+            rest(type, at, xh, sh, count, columns, token0, tid, raw, sums)
+
+    return device(loop)
+
+
+@device
+def no_loop(type, at, xh, sh, count, columns, token0, tid, raw, sums):
+    ptx.pdl_wait()
+
+
+@device
+def bytes_of_row(type, columns):
+    """Bytes of a row of this type."""
+    return int64(0)
+
+
+def _row_bytes(format, rest):
+    id, nbytes, elements = format.block.id, format.block.nbytes, format.block.elements
+
+    def row_bytes(type, columns):
+        if type == id:
+            return int64(columns // elements) * nbytes
+        return rest(type, columns)
+
+    return device(row_bytes)
+
+
+@device
+def activated(act, x):
+    if act == 0:
+        return silu(x)
+    return gelu(x)
+
+
+def _epilogue(shape):
+    """Device function: the sums of a block through shared memory to `out`, added over the groups of warps in their order."""
+    splits, row_warps, tokens = shape.splits, shape.row_warps, shape.tokens
+    tiles, share = tokens // 8, tokens // splits
+    warp_words = tokens * LINE  # of a warp's sums in shared memory: LINE for each token
+    group_words = row_warps * warp_words
+    group_bits = (32 * row_warps).bit_length() - 1
+
+    @device
+    def total(sh, at):
+        value = ptx.ldsf(sh, at)
+        for k in range(1, splits):
+            value += ptx.ldsf(sh, int32(at + k * group_words))
+        return value
+
+    def epilogue(sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale):
+        lane, warp, split = int32(tid & 31), int32((tid >> 5) & (row_warps - 1)), int32(tid >> group_bits)
+        place = int32((tid >> 5) * warp_words + 2 * LINE * (lane & 3) + (lane >> 2))
+        cuda.syncthreads()
+        for m in range(2):
+            for n in range(tiles):
+                k = 4 * (m * tiles + n)
+                to = int32(place + 16 * m + 8 * n * LINE)
+                ptx.stsf(sh, to, sums[k])
+                ptx.stsf(sh, int32(to + LINE), sums[k + 1])
+                ptx.stsf(sh, int32(to + 8), sums[k + 2])
+                ptx.stsf(sh, int32(to + LINE + 8), sums[k + 3])
+        cuda.syncthreads()
+        row = int32(row0 + lane)
+        k, step = int32(split * share), int32(1)
+        at = int32(warp * warp_words + lane)
+        if mode == 2:  # 16 rows of two tokens
+            row, k, step, at = int32(row0 + (lane & 15)), int32(k + (lane >> 4)), int32(2), int32(warp * warp_words + (lane & 15))
+        more, more1 = float32(0), float32(0)
+        if row < rows:
+            if biased:
+                more = bias[row]
+            if mode == 2 and biased1:
+                more1 = bias1[row]
+        end = int32(min(int32((split + 1) * share), int32(count - token0)))
+        while k < end and row < rows:
+            value = float32(total(sh, int32(at + k * LINE)) * factor[token0 + k] + more)
+            to = int64(token0 + k) * stride + row
+            if mode == 1:
+                value = ptx.fmaf(scale, value, out[to])
+            elif mode == 2:
+                value = float32(activated(act, value) * (total(sh, int32(at + 16 + k * LINE)) * factor[token0 + k] + more1))
+            out[to] = value
+            k = int32(k + step)
+
+    return device(epilogue)
+
+
+def _kernel(shape):
+    loop, row_bytes = no_loop, bytes_of_row
+    for format in reversed(FORMATS):
+        loop, row_bytes = _loop(format, loop, shape), _row_bytes(format, row_bytes)
+    epilogue = _epilogue(shape)
+    row_warps, tokens, block_rows = shape.row_warps, shape.tokens, shape.rows
+    count_sums = tokens  # of a lane: 32 rows x tokens / 32 lanes
+
+    def linear_tiles(
+        xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1, stride1,
+        w2, type2, rows2, bias2, biased2, out2, stride2, mode, act, scale,
+    ):  # fmt: skip
+        ptx.pdl_launch()
+        tid = int32(cuda.threadIdx.x)
+        lane, warp = int32(tid & 31), int32((tid >> 5) & (row_warps - 1))
+        g = int32(lane >> 2)
+        sh = cuda.shared.array(0, uint32, alignment=128)
+        raw = cuda.local.array(RAW, uint32)
+        at = cuda.local.array(LANE_ROWS, int64)
+        sums = cuda.local.array(count_sums, float32)
+        for k in range(count_sums):
+            sums[k] = float32(0)
+        token0 = int32(cuda.blockIdx.x * tokens)
+        tile = int32(cuda.blockIdx.y)
+        w, type, rows, bias, biased, out, stride = w0, type0, rows0, bias0, biased0, out0, stride0
+        first = int32(tile * block_rows)  # row of the matrix
+        if mode != 2 and first >= rows:
+            tile = int32(tile - ((rows0 + block_rows - 1) // block_rows))
+            w, type, rows, bias, biased, out, stride = w1, type1, rows1, bias1, biased1, out1, stride1
+            if tile * block_rows >= rows1:
+                tile = int32(tile - ((rows1 + block_rows - 1) // block_rows))
+                w, type, rows, bias, biased, out, stride = w2, type2, rows2, bias2, biased2, out2, stride2
+        row0 = int32(tile * block_rows + warp * 32)
+        if mode == 2:
+            row0 = int32(row0 >> 1)
+        line = row_bytes(type, columns)
+        for r in range(LANE_ROWS):
+            row = int32(row0 + g + 8 * r)
+            matrix = w
+            if mode == 2:
+                row = int32(row0 + g + 8 * (r & 1))
+                if r >= 2:
+                    matrix = w1
+            at[r] = ptx.address(matrix, int64(min(row, int32(rows - 1))) * line)
+        loop(type, at, xh, sh, count, columns, token0, tid, raw, sums)
+        epilogue(
+            sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale
+        )
+
+    return linear_tiles
+
+
+SHAPES = {32: Shape(32, 2, 4, 1), 64: Shape(64, 4, 1, 2)}
+for _tokens, _shape in SHAPES.items():
+    kernel("UFii" + 3 * "BiiFiFi" + "iif", threads=_shape.threads, blocks=2, name=f"linear_tiles_{_tokens}")(_kernel(_shape))

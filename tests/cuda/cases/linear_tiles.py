@@ -1,0 +1,88 @@
+import numpy
+from reflex import quant
+from reflex.ops.gated import ACTIVATIONS
+from reflex.quant.types import TYPES
+from run import Case
+
+from .halves import halves, stored
+from .linear_plain import weights_of
+
+TILES = {32: (64, 4), 64: (128, 1)}  # tokens of a block -> weight rows of a block, groups of warps
+SHARED = 65536
+UNUSED = numpy.zeros(1, "u1"), 0, 0, numpy.zeros(1, "f4"), 0, numpy.zeros(1, "f4"), 0
+FORMATS = [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
+HALF = 2.0**-11  # relative rounding of a half
+
+
+def matrix(block, rows, columns, random):
+    data, w = weights_of(block, rows, columns, random)
+    return block.id, data, w, random.standard_normal(rows, "f4")
+
+
+def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=0, scale=0.5, emulate=True):
+    """matrices: of matrix(). The bound: each product's operands are rounded to halves, weights after two roundings."""
+    x = random.standard_normal((tokens, columns), "f4")
+    xh, factor, _ = halves(x, None, 0)
+    x = xh[:, :columns].astype("f4") * factor[:, None]
+    products = [x @ w.T + biased * bias for _, _, w, bias in matrices]
+    error = 4 * HALF * max(float((numpy.abs(x[:8]) ** 2 @ (w.T**2)).max()) ** 0.5 for _, _, w, _ in matrices)
+    rows, groups = TILES[tile]
+    args, wanted, total = [stored(xh), factor, tokens, columns], {}, 0
+    for i, (id, data, w, bias) in enumerate(matrices):
+        stride = len(w) + 5
+        out = random.standard_normal((tokens, stride), "f4")
+        result = out.copy()
+        if mode == 0:
+            result[:, : len(w)] = products[i]
+        elif mode == 1:
+            result[:, : len(w)] += scale * products[i]
+        elif i == 0:
+            result[:, : len(w)] = list(ACTIVATIONS.values())[act](products[0]) * products[1]
+        if mode != 1 and not (mode == 2 and i):
+            out[:, : len(w)] = numpy.nan
+            wanted[9 + 7 * i] = result
+        elif mode == 1:
+            wanted[9 + 7 * i] = result
+        total += -(-(len(w) * (2 if mode == 2 else 1)) // rows) if not (mode == 2 and i) else 0
+        args += [data, id, len(w), bias, int(biased), out, stride]
+    for _ in range(3 - len(matrices)):
+        args += UNUSED
+    largest = max(float(numpy.abs(v).max()) for v in wanted.values())
+    if mode == 2:
+        error *= max(float(numpy.abs(p).max()) for p in products)
+    grid = (-(-tokens // tile), total)
+    return Case(label, f"linear_tiles_{tile}", grid, [*args, mode, act, scale], wanted, SHARED, max(error / largest, 1e-6), emulate=emulate)
+
+
+def cases():
+    random = numpy.random.default_rng(21)
+    for tile in TILES:
+        for block in FORMATS:
+            columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
+            one = matrix(block, 35, columns, random)
+            yield case(f"{block.name}-{columns}", tile, 19, columns, [one], 0, random)
+        first, second = FORMATS[0], FORMATS[-1]
+        three = [matrix(b, rows, 512, random) for b, rows in ((first, 65), (second, 3), (first, 33))]
+        yield case("three", tile, tile + 1, 512, three, 1, random)
+        for act in (0, 1):
+            pair = [matrix(first, 35, 768, random) for _ in range(2)]
+            yield case(f"gated-{act}", tile, 17, 768, pair, 2, random, biased=bool(act), act=act)
+
+
+SHAPES = {
+    "0.6B-qkv": (1024, (2048, 1024, 1024), 0), "0.6B-o": (2048, (1024,), 1), "0.6B-gated": (1024, (3072, 3072), 2), "0.6B-down": (3072, (1024,), 1),
+    "8B-qkv": (4096, (4096, 1024, 1024), 0), "8B-o": (4096, (4096,), 1), "8B-gated": (4096, (12288, 12288), 2), "8B-down": (12288, (4096,), 1),
+}  # fmt: skip
+
+
+def bench():
+    random = numpy.random.default_rng(22)
+    block = next(b for b in TYPES.values() if b.name == "Q4_K")
+    for tokens, tiles in ((32, (32, 64)), (512, (64,))):
+        for tile in tiles:
+            for name, (columns, rows, mode) in SHAPES.items():
+                matrices = [matrix(block, r, columns, random) for r in rows]
+                one = case(f"{name}-{tokens}", tile, tokens, columns, matrices, mode, random, biased=False, emulate=False)
+                one.flops = 2 * tokens * columns * sum(rows)
+                one.bytes = sum(rows) * columns // block.elements * block.nbytes
+                yield one
