@@ -455,6 +455,26 @@ def test_upload(stub, model, name):
         assert stub.count("cuMemHostAlloc") == stub.count("cuMemFreeHost") == 1
 
 
+def test_a_process_that_lives_on_gets_its_pages_back(stub, model):
+    code = """
+    from time import sleep
+    from reflex.gguf.reader import open_model
+    upload.FILE_SYSTEMS, upload.SMALL, upload.PINNED_SECONDS = range(1 << 40), 16384, 0.05
+    dev, file = device.begin().ready(), open_model({!r})
+    job = upload.Upload(file.shards)
+    tensor = next(iter(file.tensors.values()))
+    job.add(0, tensor.address, tensor.nbytes)
+    job.begin(dev, dev.allocate(tensor.nbytes, "weights"))
+    job.wait()
+    sleep(1)
+    maps = [line.split()[1] for line in open("/proc/self/maps") if "tiny.gguf" in line]
+    job.wait()
+    show(maps=maps)
+    """
+    assert stub.run(code.format(str(model))) == [{"maps": ["r--p"]}]
+    assert stub.count("cuMemHostRegister_v2") == stub.count("cuMemHostUnregister") > 0
+
+
 def test_an_upload_that_was_ended_does_not_begin(stub, model):
     code = """
     from reflex.gguf.reader import open_model

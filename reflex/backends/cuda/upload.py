@@ -9,7 +9,7 @@ file systems where that is known to work; nothing else in the project may call c
 import _thread
 import posix
 from _ctypes import addressof
-from posix import O_CLOEXEC, O_RDONLY, sched_getaffinity
+from posix import O_CLOEXEC, O_RDONLY, getpid, sched_getaffinity
 from posix import close as _close
 from posix import fstat as _fstat
 from posix import open as _open
@@ -30,6 +30,7 @@ RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers
 GAP = 256  # bytes between pieces that are copied along rather than copied around
 AHEAD = 8  # chunks that are asked from a cold disk before they are needed
 WILL_NEED = 3  # MADV_WILLNEED
+PINNED_SECONDS = 2.0  # after the last copy was queued; a command has ended by then, a process that lives on gets its memory back
 
 
 class Shard:
@@ -39,12 +40,12 @@ class Shard:
         self.path = header.path
         self.size = header.size
         self.start = header.mapping.address
+        self.mapping = None
         self.descriptor = _open(header.path, O_RDONLY | O_CLOEXEC)
         status = _fstat(self.descriptor)
         if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != header.stamp:
             self.close()
             raise ModelFileError("the file was replaced or rewritten while it was open", where=header.path, remedy="run again")
-        self.mapping = None
 
     def map(self):
         if self.mapping is None:
@@ -71,6 +72,9 @@ class Shard:
             return True
 
     def close(self):
+        if self.mapping is not None:
+            self.mapping.free()
+            self.mapping = None
         if self.descriptor >= 0:
             _close(self.descriptor)
             self.descriptor = -1
@@ -92,7 +96,7 @@ class Upload:
         self._guard = _thread.allocate_lock()
         self._problem = None
         self._registered = {}  # (shard, chunk) -> address
-        self._running = None  # lock held while the thread runs
+        self._running = self._end = None  # locks held while the thread runs, and until it may unpin
         self._ended = False
 
     # ---- what goes where ----
@@ -138,8 +142,9 @@ class Upload:
         self._stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
         for mark in self._marks:
             mark[1] = word("cuEventCreate", NO_TIMING)
-        self._running = _thread.allocate_lock()
+        self._running, self._end = _thread.allocate_lock(), _thread.allocate_lock()
         self._running.acquire()
+        self._end.acquire()
         _thread.start_new_thread(self._run, ())
 
     def wait(self, mark=-1):
@@ -153,21 +158,42 @@ class Upload:
     def _run(self):
         try:
             self._device.attach()
-            chunk = SMALL if self.bytes < MANY_BYTES else LARGE
-            items = list(_split(self._pieces, chunk))
-            self._left = [0] * len(self._marks)
-            for item in items:
-                self._left[item[4]] += 1
-            self._done(None)
-            rest = self._through_registration(items, chunk)
-            if rest:
-                self._through_ring(rest)
-            self.queued_ns = perf_counter_ns() - self._started
+            self._queue()
             self._device.mark("upload")
+            self._end.acquire(timeout=PINNED_SECONDS)
         except BaseException as problem:
             self._fail(problem)
         finally:
+            try:
+                self._release()
+            except BaseException as problem:
+                self._fail(problem)
             self._running.release()
+
+    def _queue(self):
+        """Queue every copy."""
+        chunk = SMALL if self.bytes < MANY_BYTES else LARGE
+        items = list(_split(self._pieces, chunk))
+        self._left = [0] * len(self._marks)
+        for item in items:
+            self._left[item[4]] += 1
+        self._done(None)
+        rest = self._through_registration(items, chunk)
+        if rest:
+            self._through_ring(rest)
+        self.queued_ns = perf_counter_ns() - self._started
+
+    def _release(self):
+        """Give back pins, mappings and descriptors."""
+        call("cuStreamSynchronize", self._stream)
+        for address in self._registered.values():
+            call("cuMemHostUnregister", address)
+        self._registered.clear()
+        self._close()
+
+    def _close(self):
+        for shard in self.shards:
+            shard.close()
 
     def _fail(self, problem):
         with self._guard:
@@ -274,26 +300,19 @@ class Upload:
     # ---- the end ----
 
     def finish(self):
-        """Wait for the copies and give back pins, mappings and events; for a process that lives on. Raises what failed."""
+        """End the upload before its device is given back: wait for the copies, give back what is left."""
         with self._guard:
             self._ended = True
-        if self._running is not None:
+        if self._running is None:
+            self._close()
+        elif getpid() == self._device.process:
+            if self._end.locked():
+                self._end.release()
             with self._running:
-                call("cuStreamSynchronize", self._stream)
-            for address in self._registered.values():
-                call("cuMemHostUnregister", address)
-            for _, event in self._marks:
-                call("cuEventDestroy_v2", event)
-            call("cuStreamDestroy_v2", self._stream)
-            self._running = None
-        self._registered = {}
-        for shard in self.shards:
-            shard.close()
-            if shard.mapping is not None:
-                shard.mapping.free()
-        self.shards = []
-        if self._problem is not None:
-            raise self._problem
+                for _, event in self._marks:
+                    call("cuEventDestroy_v2", event)
+                call("cuStreamDestroy_v2", self._stream)
+            self._marks, self._running = [], None
 
 
 def _split(pieces, chunk):
