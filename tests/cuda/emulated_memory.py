@@ -146,7 +146,7 @@ lds16, lds32, lds64, lds128 = (_loader(c, "s") for c in ("H", "I", "2I", "4I"))
 ldsf, ldsf2, ldsf4 = (_loader(c, "s") for c in ("f", "2f", "4f"))
 sts16, sts32, sts64, sts128 = (_storer(c, "s") for c in ("H", "I", "2I", "4I"))
 stsf, stsf2, stsf4 = (_storer(c, "s") for c in ("f", "2f", "4f"))
-st_release = st_rel32 = st32
+st_release = st_rel32 = st_release_sys = st32
 st_ll = st64
 
 
@@ -177,6 +177,14 @@ def _exchange(operation, space="g"):
 atom_add = atom_acqrel_add = red_release_add = red_relaxed_add = _exchange(lambda old, value: old + value)
 atom_max = _exchange(max)
 atom_acqrel_inc = _exchange(lambda old, value: 0 if old >= value else old + 1)
+
+
+def red_add64(place, index, value):
+    low, high = _loader("2I")(place, index)
+    total = (high << 32 | low) + int(value)
+    _storer("2I")(place, index, total, total >> 32)
+
+
 atoms_add, atoms_max = _exchange(lambda old, value: old + value, "s"), _exchange(max, "s")
 
 # ---- copies that arrive later ----------------------------------------------------------------------------

@@ -170,6 +170,10 @@ def divu(a, b):
     return (a & 0xFFFFFFFF) // (b & 0xFFFFFFFF)
 
 
+def divd(a, b):
+    return float64(a) / float64(b)
+
+
 def mulhi(a, b):
     return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF) >> 32
 
