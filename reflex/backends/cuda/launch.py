@@ -64,7 +64,7 @@ class Chain:
         and behind a copy. `cluster`: blocks per cluster in x, 0 for none."""
         if len(values) != len(kernel.letters):
             raise InternalError(f"kernel {kernel.name} has other parameters", len(kernel.letters), len(values))
-        row = self._append(kernel, len(values))
+        row = self._append(kernel, values)
         x, y, z = (*grid, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
         behind_copy = row > 0 and self.kernels[row - 1] is None
         at = row * ROW_WORDS
@@ -73,16 +73,11 @@ class Chain:
         table[at + SHARED_WORD] = shared
         kernel.need_shared(shared)
         self._attribute_row(at, overlap and not behind_copy, cooperative, cluster)
-        for i, value in enumerate(values):
-            self.set(row, i, value)
         return row
 
     def copy(self, target, source, size):
         """Append a copy between device memory and pinned host memory, either way or on the device; returns its row."""
-        row = self._append(None, 3)
-        for i, value in enumerate((target, source, size)):
-            self.set(row, i, value)
-        return row
+        return self._append(None, (target, source, size))
 
     def repeat(self, first, last, changes=()):
         """Append a copy of rows [first, last); returns its first row. `changes`: ((row of the original, parameter, value))."""
@@ -119,12 +114,15 @@ class Chain:
         """Give every parameter that is relative to `area` its address; returns how many there were."""
         return self._library.rebase(self._tables[1].address, self.cells, TAG | area, base)
 
-    def _append(self, kernel, count):
-        row = len(self.kernels)
+    def _append(self, kernel, values):
+        row, count = len(self.kernels), len(values)
         if row == self._limits[0] or self.cells + count > self._limits[1] or count > MOST_PARAMETERS:
             raise InternalError("a launch table is full", self._limits, (row, self.cells))
         at = row * ROW_WORDS
         self._table[at + CELLS_WORD], self._table[at + COUNT_WORD] = 8 * self.cells, count
+        cells = self._cells
+        for at, value in enumerate(values, self.cells):
+            cells[at] = float_bits(value) if type(value) is float else value
         self.cells += count
         self.kernels.append(kernel)
         return row
