@@ -153,6 +153,13 @@ def test_old_drivers_get_the_older_launch(stub):
     assert stub.count("cuLaunchKernel") == 3 and stub.count("cuLaunchKernelEx") == 0
 
 
+def test_old_drivers_cannot_launch_what_waits_for_all_blocks(stub):
+    fake.kernel_file(stub.folder, "ptx", image=b"// PTX\n\0")
+    code = "chain.add(add, 1, (0, 0, 0, 0.0), cooperative=True); chain.bind(dev, loaded)"
+    (error,) = stub.run(f"{SESSION}    {code}", DRIVER=11040)
+    assert error["code"] == 4 and "CUDA 11.8" in error["expected"] and error["found"] == "CUDA 11.4"
+
+
 def test_the_caller_goes_on_while_the_device_starts(stub):
     code = """
     from time import perf_counter

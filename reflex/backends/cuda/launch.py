@@ -8,7 +8,7 @@ which writes rows, and the backend, which runs them.
 from _ctypes import addressof
 
 from ... import native
-from ...errors import InternalError
+from ...errors import DeviceError, InternalError
 from ...native import Int64
 from . import driver
 from .driver import call, word
@@ -151,6 +151,9 @@ class Chain:
         self._entries = (
             driver.address("cuLaunchKernelEx" if extended else "cuLaunchKernel"), int(extended), driver.address("cuMemcpyAsync"),
         )  # fmt: skip
+        if not extended and any(cooperative or cluster for _, cooperative, cluster in self._attributes):
+            need, found = (f"CUDA {driver.version_text(v)}" for v in (EXTENDED_SINCE, device.driver))
+            raise DeviceError("the CUDA driver is too old for this kernel", need, found, device.name, driver.UPDATE)
         if not (device.capability >= (9, 0) and device.driver >= OVERLAP_SINCE):
             for (overlap, _, _), (array, count) in self._attributes.items():
                 if overlap:  # the last attribute of its block

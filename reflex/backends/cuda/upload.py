@@ -222,13 +222,12 @@ class Upload:
         if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.may_register() for s in self.shards):
             return items
         order = list(dict.fromkeys((item[1], item[2] // chunk) for item in items))
-        asked = at = 0
+        asked = taken = 0  # chunks of `order`
         for i, item in enumerate(items):
             shard, number = key = item[1], item[2] // chunk
             if key not in self._registered:
-                at += 1
-                asked = max(asked, at)
-                while asked < min(len(order), at + AHEAD):
+                taken += 1
+                while asked < min(len(order), taken + AHEAD):
                     _read_ahead(*order[asked], chunk)
                     asked += 1
                 address = shard.map() + number * chunk
