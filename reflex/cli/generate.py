@@ -30,6 +30,7 @@ def run(out, model, prompt, max_tokens, stop, logprobs, seed, engine, **sampling
     out.mark("imports")
     text = front.prompt(prompt)
     _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
+    out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..generate import generate
 
     seed = None if seed < 0 else seed

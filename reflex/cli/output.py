@@ -101,8 +101,10 @@ class Output:
                 return  # stderr has said it
 
     def beside(self, name, marks):
-        """Phases of another thread: (phase, perf_counter_ns at its end), the first one where the thread began."""
-        self._beside.append((name, marks))
+        """Phases of another thread: (phase, perf_counter_ns at its end), the first one where the thread began; it may still
+        grow. None: no such thread."""
+        if marks:
+            self._beside.append((name, marks))
 
     def phases(self, marks=None):
         """{phase: milliseconds since process start at which it ended}, in order."""

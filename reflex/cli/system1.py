@@ -25,6 +25,7 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, engine):
     out.mark("imports")
     text = front.prompt(prompt)
     _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
+    out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..score import score
 
     decision = score(session, text, candidate, rule, temperature, terminator)

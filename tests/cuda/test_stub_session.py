@@ -77,6 +77,16 @@ def test_a_token_costs_a_handful_of_calls(calls):
     assert sum(more.values()) <= 500
 
 
+@pytest.mark.parametrize("words", [("system1", "--candidate", " a", "--candidate", " b"), ("generate", "--max-tokens", "3")])
+def test_timings_show_the_device_thread(library, model, words):
+    command = (words[0], model, "hello", *words[1:], "--backend", "cuda", "--json", "--timings")
+    done = process.reflex(*command, env=fake.environment(library))
+    phases = json.loads(done.stdout.splitlines()[-1])
+    times = phases["beside"]["device thread"]
+    assert {"begin", "driver", "cuInit", "context", "arena", "upload", "kernels"} <= set(times)
+    assert list(times.values()) == sorted(times.values())
+
+
 FAILURES = [
     ({"DEVICES": 0}, 4, "device"),
     ({"MEMORY": 500000}, 5, "out_of_memory"),

@@ -170,6 +170,11 @@ class Plan:
         self.device.synchronize()
 
     @property
+    def marks(self):
+        """Phases of the device thread: a list that grows, (phase, perf_counter_ns at its end)."""
+        return self.gpu.starting.chosen().marks
+
+    @property
     def device_bytes(self):
         """Bytes of device memory that this plan has allocated, weights included."""
         return self.allocated + self.gpu.layout.size

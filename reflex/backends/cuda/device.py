@@ -59,8 +59,9 @@ class Device:
         self.process = getpid()
 
     def mark(self, name):
-        """The phase `name` of the device thread ends now."""
-        self.marks.append((name, perf_counter_ns()))
+        """The phase `name` of the device thread ends now, if it has not ended before."""
+        if all(name != known for known, _ in self.marks):
+            self.marks.append((name, perf_counter_ns()))
 
     def open(self):
         """Make the primary context and the stream."""
