@@ -3,7 +3,7 @@
 sample_bins counts tokens and adds weights in bins of falling logit. Every block of `sample` reads off the bins where the cut
 of the filters (or, without filters, the draw) must lie; the blocks collect those tokens, and the last one sorts and chooses
 among them. Where they are too many to sort (flat logits, many equal ones), that block narrows the key range instead,
-reading the row again and again. settings: float64[5] = temperature, top_k, top_p, min_p, random number in [0, 1).
+reading the row again and again. settings: float64[6] = temperature, top_k, top_p, min_p, random number in [0, 1), repeat penalty.
 """
 
 from numba import cuda
