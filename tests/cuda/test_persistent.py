@@ -7,13 +7,13 @@ from dense import Dense
 from run import Addresses
 
 from reflex.backends.cuda import persistent as host
-from reflex.kernels.cuda import persistent, persistent_exchange, persistent_stream
+from reflex.kernels.cuda import persistent, persistent_exchange, persistent_phases
 
 Q4, Q6, Q8 = 12, 14, 8
 STATIC = 24576
 
 
-def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, epoch=1):
+def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, epoch=1, early=0):
     """Launch in the emulator; returns (tokens, logits, cache) and the reference's logits for the tokens it chose."""
     s = model.sizes
     cache = model.cache(first + tokens)
@@ -28,13 +28,13 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
     exchange = numpy.zeros(s.exchange_words(), numpy.uint32)
     logits, out = numpy.full(s.vocabulary, numpy.nan, numpy.float32), numpy.full(tokens + 1, -1, numpy.int32)
     status = numpy.zeros(s.blocks, numpy.uint32)
-    flags = (model.style == "neox") * host.HALVES | (model.act == "gelu") * host.GELU
+    flags = (model.style == "neox") * host.HALVES | (model.act == "gelu") * host.GELU | (model.biases[0][0] is not None) * host.BIASED
     scale = s.size**-0.5 * 1.4426950408889634
     arguments = [
         table, model.frequencies, Addresses(pages + arrays), cells, ids, positions, shared, branches,
         numpy.array([*stops, -1], numpy.int32), exchange, logits, out, status,
-        s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.room, tokens, len(stops),
-        epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
+        s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room, tokens, len(stops),
+        early, epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
     ]  # fmt: skip
     emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages), cooperative=True)
     assert not status.any()
@@ -66,6 +66,6 @@ def test_two_tokens_of_mixed_formats():
 
 
 def test_numbers_repeated_by_the_run_time():
-    assert (host.STAGE, host.ENTRY, host.PAIRED, host.PASS) == tuple(getattr(persistent_stream, n) for n in ("STAGE", "ENTRY", "PAIRED", "PASS"))
+    assert [getattr(persistent_phases, n) for n in ("ENTRY", "PAIRED", "PASS")] == [host.ENTRY, host.PAIRED, host.PASS]
     assert host.SPLITS == persistent_exchange.SPLITS
     assert host.PARAMETERS == persistent.SIGNATURE

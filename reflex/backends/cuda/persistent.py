@@ -3,7 +3,7 @@
 Numbers here repeat the kernel's; tests/cuda/test_persistent.py compares them. Called by the backend; imports no compiler.
 """
 
-STAGE = 18944  # bytes of a stage of the weight stream
+STAGE = 18944  # bytes of a stage of the weight stream: 16 rows of 8 units of 144 bytes, or 32 rows of 4
 ENTRY = 24  # int64 words of a layer in the table
 SPLITS = 4  # parts of the attention of a head
 PAIRED, PASS = 128, 256  # rows of the gate matrix, or of any other, in one pass
@@ -11,9 +11,9 @@ MOST_STAGES = 16
 THREADS = 288
 SHARED_LIMIT = 232448  # bytes of shared memory of a block on sm_90
 UNITS = {12: 144, 14: 210, 8: 272}  # ggml type -> bytes of 256 values; the formats that the kernel takes
-HALVES, GELU = 1, 2  # flags
+HALVES, GELU, BIASED = 1, 2, 4  # flags
 LAST_EPOCH = 65535
-PARAMETERS = "LDLIIIIIIUFIU" + "i" * 13 + "u" + "f" * 6
+PARAMETERS = "LDLIIIIIIUFIU" + "i" * 15 + "u" + "f" * 6
 
 
 def row_stride(units, unit):
@@ -21,15 +21,15 @@ def row_stride(units, unit):
     return (units * unit + 30) >> 4 << 4 | 16
 
 
-def shape_of(type_id, columns, rows):
+def shape_of(type_id, columns, rows, stage=STAGE):
     """A matrix as the kernel's table describes it; `rows`: the most that one block has of the matrices of its phase."""
     unit = UNITS[type_id]
     units = -(-columns // 256)
     taken = 8 if rows <= 8 else 16
-    if rows > 16 and 32 * row_stride(units, unit) <= STAGE:
+    if rows > 16 and 32 * row_stride(units, unit) <= stage:
         taken, chunk = 32, units
     else:
-        most = max(n for n in range(1, units + 1) if taken * row_stride(n, unit) <= STAGE)
+        most = max(n for n in range(1, units + 1) if taken * row_stride(n, unit) <= stage)
         chunk = -(-units // -(-units // most))
     return type_id | taken << 8 | chunk << 16 | row_stride(chunk, unit) << 32 | unit << 48
 
@@ -37,9 +37,9 @@ def shape_of(type_id, columns, rows):
 class Sizes:
     """Dimensions of a dense model, and what the kernel needs for them on `blocks` multiprocessors."""
 
-    def __init__(self, layers, width, heads, kv_heads, size, hidden, vocabulary, blocks):
+    def __init__(self, layers, width, heads, kv_heads, size, hidden, vocabulary, blocks, stage=STAGE):
         self.layers, self.width, self.heads, self.kv_heads, self.size = layers, width, heads, kv_heads, size
-        self.hidden, self.vocabulary, self.blocks = hidden, vocabulary, blocks
+        self.hidden, self.vocabulary, self.blocks, self.stage = hidden, vocabulary, blocks, stage
         self.room = -(-max(width, heads * size, hidden) // 256) * 256
 
     def rows(self, matrix):
@@ -60,10 +60,10 @@ class Sizes:
     def stages(self, static):
         """Stages that fit beside `static` bytes of shared memory."""
         rest = SHARED_LIMIT - static - self.room * 5 // 2 - 64 - (self.layers + 1) * ENTRY * 8
-        return min(rest // STAGE, MOST_STAGES)
+        return min(rest // self.stage, MOST_STAGES)
 
     def shared_bytes(self, stages):
-        return stages * STAGE + self.room * 5 // 2 + 64 + (self.layers + 1) * ENTRY * 8
+        return stages * self.stage + self.room * 5 // 2 + 64 + (self.layers + 1) * ENTRY * 8
 
     def refusal(self, types):
         """Why the kernel does not take a model with these ggml types of matrices; None if it does."""
@@ -86,12 +86,12 @@ def table(sizes, layers, output, embedding, output_norm, cache_at):
     for layer, at in zip(layers, cache_at, strict=True):
         entry = [0] * ENTRY
         for i, (address, type_id) in enumerate(layer["matrices"]):
-            entry[i], entry[8 + i] = address, shape_of(type_id, sizes.columns(i), sizes.rows(i))
+            entry[i], entry[8 + i] = address, shape_of(type_id, sizes.columns(i), sizes.rows(i), sizes.stage)
         entry[7] = at
         entry[16:23] = *layer["norms"], *layer["head_norms"], *layer["biases"]
         words += entry
     last = [0] * ENTRY
-    last[0], last[8] = output[0], shape_of(output[1], sizes.width, sizes.rows(7))
+    last[0], last[8] = output[0], shape_of(output[1], sizes.width, sizes.rows(7), sizes.stage)
     last[1], last[9] = embedding
     last[16] = output_norm
     return words + last

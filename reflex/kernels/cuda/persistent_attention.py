@@ -10,12 +10,22 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device
-from .persistent_exchange import give_up
+from .persistent_exchange import SPLITS, give_up
+from .persistent_phases import LINE, entry64
 
 NONE = -1e30
 TILE = 64  # positions that the eight warps take at once
 WIDEST = 128  # columns of a head
 PAGES = 128  # of 256 positions, that a part may lie in
+HALVES = 1  # flag: rotary pairs are (i, i + pairs), not (2 i, 2 i + 1)
+
+
+@device
+def page_at(where, entry):
+    """An address in the block's list of pages."""
+    low = where[uint32(entry * 2)]
+    high = where[uint32(entry * 2 + 1)]
+    return int64((int64(high) << 32) | int64(low))
 
 
 @device
@@ -25,9 +35,7 @@ def load_tile(table, page0, layer_at, values_at, head_at, size, tile, top, keys,
     k_high = int32(min(int32((lane & 7) * 16 + 128), int32(size * 2 - 16)))
     v_low = int32(min(int32(lane * 8), int32(size * 2 - 8)))
     entry = int32((tile >> 8) - page0)
-    p0 = table[uint32(entry * 2)]
-    p1 = table[uint32(entry * 2 + 1)]
-    page = int64((int64(p1) << 32) | int64(p0)) + layer_at
+    page = int64(page_at(table, entry) + layer_at)
     for i in range(2):
         slot = int32(min(int32(tile + i * 4 + (lane >> 3)), top))
         at = int32(head_at + (slot & 255) * (size * 2))
@@ -44,9 +52,7 @@ def load_tile(table, page0, layer_at, values_at, head_at, size, tile, top, keys,
 def warm_tile(table, page0, layer_at, values_at, head_at, size, tile, top, lane):
     """Ask for a tile of the next layer ahead of time."""
     entry = int32((tile >> 8) - page0)
-    p0 = table[uint32(entry * 2)]
-    p1 = table[uint32(entry * 2 + 1)]
-    page = int64((int64(p1) << 32) | int64(p0)) + layer_at
+    page = int64(page_at(table, entry) + layer_at)
     slot = int32(min(int32(tile + ((lane >> 1) & 7)), top))
     at = int32(head_at + (slot & 255) * (size * 2) + min(int32((lane & 1) * 128), int32(size * 2 - 2)))
     if lane >= 16:
@@ -257,3 +263,133 @@ def attend_new(inputs, out, state2, lane):
     out[5] = float32(out[5] * f1 + s1 * v1)
     out[6] = float32(out[6] * f1 + s1 * v2)
     out[7] = float32(out[7] * f1 + s1 * v3)
+
+
+@device
+def store_part(exchange, at_a, at_s, partial, spans, part, split, head, together, query_rows, size, ep, tid):
+    """Combine the eight warps' results and publish this part's."""
+    second = int32(tid >> 7)
+    column = int32(tid & 127)
+    if column < size and second < together:
+        peak = float32(NONE)
+        for k in range(8):
+            peak = max(peak, spans[uint32(k * 4 + second * 2)])
+        value = float32(0)
+        whole = float32(0)
+        for k in range(8):
+            factor = ptx.ex2(float32(spans[uint32(k * 4 + second * 2)] - peak))
+            whole += factor * spans[uint32(k * 4 + second * 2 + 1)]
+            value += factor * partial[uint32(k * 256 + tid)]
+        factor = float32(0)
+        if whole > float32(0):
+            factor = ptx.rcp(whole)
+        i = int32(at_a + part * query_rows + (head + second) * size + column)
+        ptx.st_rel32(exchange, i, uint32((ptx.f2h2(float32(value * factor), float32(0)) & 65535) | (ep << uint32(16))))
+        if column == 0 and split > 1:
+            i = int32(at_s + ((head + second) * SPLITS + part) * 4)
+            ptx.st_ll(exchange, i, ptx.f2bits(peak), ep)
+            ptx.st_ll(exchange, int32(i + 2), ptx.f2bits(whole), ep)
+
+
+@device
+def plan_attention(plan, block, blocks, heads, kv_heads, slot):
+    """plan: int32[head, key head, query heads together, part of the positions, parts, its first slot, past its last, whether
+    this block puts the new key and value into the cache]; blocks with a head past the last have nothing to do."""
+    group = int32(uint32(heads) // uint32(kv_heads))
+    together = int32(2 - (group & 1))
+    most = int32(min(int32(SPLITS), int32(uint32(blocks * together) // uint32(heads))))
+    split = int32(min(most, int32(max(int32(1), int32((slot + TILE - 1) >> 6)))))
+    item = int32(uint32(block) // uint32(split))
+    part = int32(block - item * split)
+    head = int32(item * together)
+    kv_head = int32(uint32(head) // uint32(group))
+    span = int32((int32(uint32(slot + split - 1) // uint32(split)) + 7) & -8)
+    plan[0] = head
+    plan[1] = kv_head
+    plan[2] = together
+    plan[3] = part
+    plan[4] = split
+    plan[5] = int32(part * span)
+    plan[6] = int32(min(int32(part * span + span), int32(slot)))
+    plan[7] = int32(0)
+    if part == 0 and kv_head * group == head:
+        plan[7] = int32(1)
+
+
+@device
+def attend(
+    sh, line, last_layer, exchange, at_q, at_a, at_s, where, inputs, weights, partial, spans, turned, ep, plan, slot, seen, branch,
+    query_rows, kv_rows, size, pairs, flags, eps, query_scale, tid, lane, warp, state,
+):  # fmt: skip
+    """This block's heads over its part of the positions. line: the layer in the table; plan: see plan_attention; slots
+    seen...branch are hidden."""
+    head = plan[0]
+    kv_head = plan[1]
+    together = plan[2]
+    part = plan[3]
+    split = plan[4]
+    begin = plan[5]
+    end = plan[6]
+    keys = cuda.local.array(16, uint32)
+    values = cuda.local.array(16, uint32)
+    out = cuda.local.array(8, float32)
+    mass = cuda.local.array(4, float32)
+    layer_at = entry64(sh, int32(line + 56))
+    head_at = int32(kv_head * size * 512)
+    values_at = int32(kv_rows * 512)
+    page0 = int32(begin >> 8)
+    tile = int32(begin + warp * 8)
+    top = int32(max(int32(end - 1), int32(0)))
+    if tile < end:
+        load_tile(where, page0, layer_at, values_at, head_at, size, tile, top, keys, values, lane)
+    if not last_layer:
+        ahead = entry64(sh, int32(line + LINE + 56))
+        i = int32(tile)
+        while i < end:
+            warm_tile(where, page0, ahead, values_at, head_at, size, i, top, lane)
+            i = int32(i + TILE)
+    if warp < 4:
+        source = int32((head + warp * (together - 1)) * size)
+        norm = entry64(sh, int32(line + 144))
+        turning = int32(pairs)
+        scale = float32(query_scale)
+        if warp >= 2:
+            scale = float32(1)
+            source = int32(query_rows + kv_head * size)
+            norm = entry64(sh, int32(line + 152))
+        if warp == 3:
+            source = int32(source + kv_rows)
+            norm = int64(0)
+            turning = int32(0)
+        a, b = new_token(
+            exchange, int32(at_q + source * 2), ep, norm, turned, size, turning, (flags & HALVES) != 0, eps, scale, warp, lane, inputs,
+            int32(warp * WIDEST), state,
+        )  # fmt: skip
+        if warp >= 2 and plan[7] != 0 and lane * 4 < size:
+            i = int32(head_at + (slot & 255) * (size * 2) + lane * 8)
+            if warp == 3:
+                i = int32(i + values_at)
+            ptx.st64(int64(page_at(where, PAGES) + layer_at), i, a, b)
+    ptx.bar_sync(1, 256)
+    for k in range(8):
+        out[k] = float32(0)
+    mass[0] = float32(NONE)
+    mass[1] = float32(0)
+    mass[2] = float32(NONE)
+    mass[3] = float32(0)
+    while tile < end:
+        attend_tile(keys, values, inputs, weights, tile, end, seen, branch, out, mass, warp, lane)
+        tile = int32(tile + TILE)
+        if tile < end:
+            load_tile(where, page0, layer_at, values_at, head_at, size, tile, top, keys, values, lane)
+    for k in range(2):
+        mass[1] += ptx.shfl_xor(mass[1], 8 << k)
+        mass[3] += ptx.shfl_xor(mass[3], 8 << k)
+    if part == 0 and warp == 7:  # the warp with the fewest tiles
+        attend_new(inputs, out, mass, lane)
+    ptx.stsf4(partial, int32(warp * 256 + lane * 4), out[0], out[1], out[2], out[3])
+    ptx.stsf4(partial, int32(warp * 256 + 128 + lane * 4), out[4], out[5], out[6], out[7])
+    if lane == 0:
+        ptx.stsf4(spans, int32(warp * 4), mass[0], mass[1], mass[2], mass[3])
+    ptx.bar_sync(1, 256)
+    store_part(exchange, at_a, at_s, partial, spans, part, split, head, together, query_rows, size, ep, tid)

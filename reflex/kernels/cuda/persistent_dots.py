@@ -6,7 +6,8 @@ values belong to another group, so that after a few products lane 4 g + t holds 
 From there on every lane applies scales to its own groups, and the four lanes of a row add up.
 
 Shared memory in bytes, from `vector`: high[room], low[room], {scale, scale * sum of 32}[room / 32], -32 * sum of 16 [room / 16],
-64 zeros. `left`, `right`: places of the unit of rows g and g + 8. sums: float32[2], added to.
+64 zeros. `left`, `right`: places of the unit of rows g and g + 8. sums: float32[2], added to. Every product is made twice:
+with `both`, and for tiles of at most 8 rows, which have no right side.
 """
 
 from numba import cuda
@@ -46,48 +47,70 @@ def four_bit_sum(d, scales, minima, low, high, f0, f1, f2, f3):
     return float32(ptx.h2f_lo(d) * p - ptx.h2f_hi(d) * n)
 
 
-@device
-def four_bits(sh, left, right, vector, room, unit, lane, sums):
+def four_bit_product(both):
     """Blocks of 256 in 144 bytes: lane t of a row has the t-th 64 columns, two groups of 32 in nibbles."""
-    q = cuda.local.array(16, uint32)
-    x = cuda.local.array(16, uint32)
-    t = int32(lane & 3)
-    g = int32(lane >> 2)
-    ld, ls, lm = four_bit_head(sh, left, t)
-    rd, rs, rm = four_bit_head(sh, right, t)
-    left = int32(left + 16 + t * 32)
-    right = int32(right + 16 + t * 32)
-    q[0], q[1], q[2], q[3] = ptx.lds128(sh, left)
-    q[4], q[5], q[6], q[7] = ptx.lds128(sh, int32(left + 16))
-    q[8], q[9], q[10], q[11] = ptx.lds128(sh, right)
-    q[12], q[13], q[14], q[15] = ptx.lds128(sh, int32(right + 16))
-    at = int32(vector + room * 2 + (room >> 1))  # zeros
-    if (g >> 1) == t:
-        at = int32(vector + (g & 1) * room + unit * 256 + t * 64)
-    for k in range(4):
-        x[k * 4], x[k * 4 + 1], x[k * 4 + 2], x[k * 4 + 3] = ptx.lds128(sh, int32(at + k * 16))
-    f0, f1, f2, f3 = ptx.ldsf4(sh, int32(vector + room * 2 + unit * 64 + t * 16))
-    a0 = int32(0)
-    a1 = int32(0)
-    a2 = int32(0)
-    a3 = int32(0)
-    b0 = int32(0)
-    b1 = int32(0)
-    b2 = int32(0)
-    b3 = int32(0)
-    m = uint32(LOW_NIBBLES)
-    h = uint32(HIGH_NIBBLES)
-    for k in range(4):
+
+    @device
+    def four_bits(sh, left, right, vector, room, unit, lane, sums):
+        q = cuda.local.array(16, uint32)
+        x = cuda.local.array(16, uint32)
+        t = int32(lane & 3)
+        g = int32(lane >> 2)
+        ld, ls, lm = four_bit_head(sh, left, t)
+        left = int32(left + 16 + t * 32)
+        q[0], q[1], q[2], q[3] = ptx.lds128(sh, left)
+        q[4], q[5], q[6], q[7] = ptx.lds128(sh, int32(left + 16))
+        if both:
+            rd, rs, rm = four_bit_head(sh, right, t)
+            right = int32(right + 16 + t * 32)
+            q[8], q[9], q[10], q[11] = ptx.lds128(sh, right)
+            q[12], q[13], q[14], q[15] = ptx.lds128(sh, int32(right + 16))
+        else:
+            for k in range(8):
+                q[8 + k] = uint32(0)
+        at = int32(vector + room * 2 + (room >> 1))  # zeros
+        if (g >> 1) == t:
+            at = int32(vector + (g & 1) * room + unit * 256 + t * 64)
+        for k in range(4):
+            x[k * 4], x[k * 4 + 1], x[k * 4 + 2], x[k * 4 + 3] = ptx.lds128(sh, int32(at + k * 16))
+        f0, f1, f2, f3 = ptx.ldsf4(sh, int32(vector + room * 2 + unit * 64 + t * 16))
+        m = uint32(LOW_NIBBLES)
+        h = uint32(HIGH_NIBBLES)
+        n = int32(0)
+        # four chains of two products: they take a while
         a0, a1, a2, a3 = ptx.mma_us8(
-            uint32(q[2 * k] & m), uint32(q[8 + 2 * k] & m), uint32(q[2 * k + 1] & m), uint32(q[9 + 2 * k] & m),
-            x[2 * k], x[2 * k + 1], a0, a1, a2, a3,
-        )  # fmt: skip
+            uint32(q[0] & m), uint32(q[8] & m), uint32(q[1] & m), uint32(q[9] & m), x[0], x[1], n, n, n, n
+        )
         b0, b1, b2, b3 = ptx.mma_us8(
-            uint32(q[2 * k] & h), uint32(q[8 + 2 * k] & h), uint32(q[2 * k + 1] & h), uint32(q[9 + 2 * k] & h),
-            x[8 + 2 * k], x[9 + 2 * k], b0, b1, b2, b3,
-        )  # fmt: skip
-    sums[0] += four_bit_sum(ld, ls, lm, int32(a0 * 128 + a1), int32(b0 * 128 + b1), f0, f1, f2, f3)
-    sums[1] += four_bit_sum(rd, rs, rm, int32(a2 * 128 + a3), int32(b2 * 128 + b3), f0, f1, f2, f3)
+            uint32(q[0] & h), uint32(q[8] & h), uint32(q[1] & h), uint32(q[9] & h), x[8], x[9], n, n, n, n
+        )
+        c0, c1, c2, c3 = ptx.mma_us8(
+            uint32(q[2] & m), uint32(q[10] & m), uint32(q[3] & m), uint32(q[11] & m), x[2], x[3], n, n, n, n
+        )
+        d0, d1, d2, d3 = ptx.mma_us8(
+            uint32(q[2] & h), uint32(q[10] & h), uint32(q[3] & h), uint32(q[11] & h), x[10], x[11], n, n, n, n
+        )
+        a0, a1, a2, a3 = ptx.mma_us8(
+            uint32(q[4] & m), uint32(q[12] & m), uint32(q[5] & m), uint32(q[13] & m), x[4], x[5], a0, a1, a2, a3
+        )
+        b0, b1, b2, b3 = ptx.mma_us8(
+            uint32(q[4] & h), uint32(q[12] & h), uint32(q[5] & h), uint32(q[13] & h), x[12], x[13], b0, b1, b2, b3
+        )
+        c0, c1, c2, c3 = ptx.mma_us8(
+            uint32(q[6] & m), uint32(q[14] & m), uint32(q[7] & m), uint32(q[15] & m), x[6], x[7], c0, c1, c2, c3
+        )
+        d0, d1, d2, d3 = ptx.mma_us8(
+            uint32(q[6] & h), uint32(q[14] & h), uint32(q[7] & h), uint32(q[15] & h), x[14], x[15], d0, d1, d2, d3
+        )
+        low = int32(int32(a0 + c0) * 128 + int32(a1 + c1))
+        high = int32(int32(b0 + d0) * 128 + int32(b1 + d1))
+        sums[0] += four_bit_sum(ld, ls, lm, low, high, f0, f1, f2, f3)
+        if both:
+            low = int32(int32(a2 + c2) * 128 + int32(a3 + c3))
+            high = int32(int32(b2 + d2) * 128 + int32(b3 + d3))
+            sums[1] += four_bit_sum(rd, rs, rm, low, high, f0, f1, f2, f3)
+
+    return four_bits
 
 
 @device
@@ -99,67 +122,78 @@ def word(sh, at):
 
 
 @device
-def six_bits(sh, left, right, vector, room, unit, lane, sums):
+def mask(yes):
+    value = uint32(0)
+    if yes:
+        value = uint32(0xFFFFFFFF)
+    return value
+
+
+def six_bit_product(both):
     """Blocks of 256 in 210 bytes: 16 groups of 16; four products of 4 groups each, lane t has plane t of every product."""
-    a = cuda.local.array(8, uint32)
-    t = int32(lane & 3)
-    g = int32(lane >> 2)
-    m = uint32(LOW_NIBBLES)
-    two = uint32(0x30303030)
-    z0 = uint32(0)
-    z1 = uint32(0)
-    z2 = uint32(0)
-    z3 = uint32(0)
-    if (g >> 1) == 0:
-        z0 = uint32(0xFFFFFFFF)
-    if (g >> 1) == 1:
-        z1 = uint32(0xFFFFFFFF)
-    if (g >> 1) == 2:
-        z2 = uint32(0xFFFFFFFF)
-    if (g >> 1) == 3:
-        z3 = uint32(0xFFFFFFFF)
-    xat = int32(vector + (g & 1) * room + unit * 256 + (g >> 1) * 32 + t * 4)
-    ld = ptx.lds16(sh, int32(left + 208))
-    rd = ptx.lds16(sh, int32(right + 208))
-    lp = float32(0)
-    rp = float32(0)
-    for half in range(2):
-        ls = ptx.lds16(sh, int32(left + 192 + half * 8 + t * 2))
-        rs = ptx.lds16(sh, int32(right + 192 + half * 8 + t * 2))
-        n0, n1 = ptx.lds64(sh, int32(vector + room * 2 + (room >> 2) + unit * 64 + half * 32 + t * 8))
-        f = ptx.ldsf(sh, int32(vector + room * 2 + unit * 64 + half * 32 + t * 8))
-        lt = int32(0)
-        rt = int32(0)
-        for part in range(2):
-            lo = int32(half * 64 + part * 16)
-            hi = int32(128 + half * 32 + part * 16)
-            xw = ptx.lds32(sh, int32(xat + half * 128 + part * 16))
-            for row in range(2):
-                at = int32(left + t * 4)
-                if row == 1:
-                    at = int32(right + t * 4)
-                l0 = word(sh, int32(at + lo))
-                l1 = word(sh, int32(at + lo + 32))
-                h = word(sh, int32(at + hi))
-                a[row] = uint32((l0 & m) | ((h << uint32(4)) & two))
-                a[2 + row] = uint32((l1 & m) | ((h << uint32(2)) & two))
-                a[4 + row] = uint32(((l0 >> uint32(4)) & m) | (h & two))
-                a[6 + row] = uint32(((l1 >> uint32(4)) & m) | ((h >> uint32(2)) & two))
-            n = int32(n0)
-            sl = int32(int32(ls << uint32(24)) >> 24)
-            sr = int32(int32(rs << uint32(24)) >> 24)
-            if part == 1:
-                n = int32(n1)
-                sl = int32(int32(ls << uint32(16)) >> 24)
-                sr = int32(int32(rs << uint32(16)) >> 24)
-            c0, c1, c2, c3 = ptx.mma_us8(a[0], a[1], a[2], a[3], uint32(xw & z0), uint32(xw & z1), int32(0), n, int32(0), n)
-            c0, c1, c2, c3 = ptx.mma_us8(a[4], a[5], a[6], a[7], uint32(xw & z2), uint32(xw & z3), c0, c1, c2, c3)
-            lt = int32(lt + int32(c0 * 128 + c1) * sl)
-            rt = int32(rt + int32(c2 * 128 + c3) * sr)
-        lp += float32(lt) * f
-        rp += float32(rt) * f
-    sums[0] += ptx.h2f_lo(ld) * lp
-    sums[1] += ptx.h2f_lo(rd) * rp
+    sides = 2 if both else 1
+
+    @device
+    def six_bits(sh, left, right, vector, room, unit, lane, sums):
+        a = cuda.local.array(8, uint32)
+        for k in range(8):
+            a[k] = uint32(0)
+        t = int32(lane & 3)
+        g = int32(lane >> 2)
+        m = uint32(LOW_NIBBLES)
+        two = uint32(0x30303030)
+        z0 = mask((g >> 1) == 0)
+        z1 = mask((g >> 1) == 1)
+        z2 = mask((g >> 1) == 2)
+        z3 = mask((g >> 1) == 3)
+        xat = int32(vector + (g & 1) * room + unit * 256 + (g >> 1) * 32 + t * 4)
+        ld = ptx.lds16(sh, int32(left + 208))
+        lp = float32(0)
+        rp = float32(0)
+        for half in range(2):
+            ls = ptx.lds16(sh, int32(left + 192 + half * 8 + t * 2))
+            rs = uint32(0)
+            if both:
+                rs = ptx.lds16(sh, int32(right + 192 + half * 8 + t * 2))
+            n0, n1 = ptx.lds64(sh, int32(vector + room * 2 + (room >> 2) + unit * 64 + half * 32 + t * 8))
+            f = ptx.ldsf(sh, int32(vector + room * 2 + unit * 64 + half * 32 + t * 8))
+            lt = int32(0)
+            rt = int32(0)
+            for part in range(2):
+                lo = int32(half * 64 + part * 16)
+                hi = int32(128 + half * 32 + part * 16)
+                xw = ptx.lds32(sh, int32(xat + half * 128 + part * 16))
+                for side in range(sides):
+                    at = int32(left + t * 4)
+                    if side == 1:
+                        at = int32(right + t * 4)
+                    l0 = word(sh, int32(at + lo))
+                    l1 = word(sh, int32(at + lo + 32))
+                    h = word(sh, int32(at + hi))
+                    a[side] = uint32((l0 & m) | ((h << uint32(4)) & two))
+                    a[2 + side] = uint32((l1 & m) | ((h << uint32(2)) & two))
+                    a[4 + side] = uint32(((l0 >> uint32(4)) & m) | (h & two))
+                    a[6 + side] = uint32(((l1 >> uint32(4)) & m) | ((h >> uint32(2)) & two))
+                n = int32(n0)
+                sl = int32(int32(ls << uint32(24)) >> 24)
+                sr = int32(int32(rs << uint32(24)) >> 24)
+                if part == 1:
+                    n = int32(n1)
+                    sl = int32(int32(ls << uint32(16)) >> 24)
+                    sr = int32(int32(rs << uint32(16)) >> 24)
+                c0, c1, c2, c3 = ptx.mma_us8(a[0], a[1], a[2], a[3], uint32(xw & z0), uint32(xw & z1), int32(0), n, int32(0), n)
+                c0, c1, c2, c3 = ptx.mma_us8(a[4], a[5], a[6], a[7], uint32(xw & z2), uint32(xw & z3), c0, c1, c2, c3)
+                lt = int32(lt + int32(c0 * 128 + c1) * sl)
+                if both:
+                    rt = int32(rt + int32(c2 * 128 + c3) * sr)
+            lp += float32(lt) * f
+            if both:
+                rp += float32(rt) * f
+        sums[0] += ptx.h2f_lo(ld) * lp
+        if both:
+            sums[1] += ptx.h2f_lo(ptx.lds16(sh, int32(right + 208))) * rp
+
+    return six_bits
 
 
 @device

@@ -10,7 +10,7 @@ which the finished products are multiplied by, so nothing waits for the sum of s
 """
 
 from numba import cuda
-from numba.types import float32, int32, int64, uint32
+from numba.types import float32, int32, uint32
 
 from . import ptx
 from .export import device
@@ -239,10 +239,10 @@ def heads_reader(slots):
                                 packets[k + 3] = d
                         if split > 1:
                             head = int32(uint32(i) // uint32(head_size))
-                            e, fe, l, fl = ptx.ld_ll2(exchange, int32(spans + (head * SPLITS + mine) * 4))
-                            bad = uint32(bad | (fe ^ flag) | (fl ^ flag))
+                            e, fe, g, fg = ptx.ld_ll2(exchange, int32(spans + (head * SPLITS + mine) * 4))
+                            bad = uint32(bad | (fe ^ flag) | (fg ^ flag))
                             maximum[s] = ptx.bits2f(e)
-                            weight[s] = ptx.bits2f(l)
+                            weight[s] = ptx.bits2f(g)
                 polls = int32(polls + 1)
                 if bad == 0 or polls > state[0]:
                     go = int32(0)

@@ -10,24 +10,38 @@ from numba.types import int32, int64, uint32
 
 from . import ptx
 from .export import device
+from .persistent_phases import (
+    ENTRY, HEAD, QKV, columns_of, entry64, first_of_share, matrices_of, rows_in_matrix, rows_in_pass, rows_of,
+)  # fmt: skip
 
-STAGE = 18944  # bytes: 16 rows of 8 units of 144 bytes, or 32 rows of 4
 LIMIT = 20000  # polls before a thread gives up, some 15 ms: nothing can hang
-PAIRED = 128  # rows of the gate matrix in one pass; as many of the up matrix go with them
-PASS = 256  # rows of any other matrix in one pass
-QKV, OUT, GATE, DOWN, HEAD = range(5)  # the products of a layer, and the last one
-ENTRY = 24  # int64 words of a layer in the table
 
 
 @device
 def await_barrier(barriers, stage, parity, state):
-    """Wait for a phase of a stage's barrier; state: [polls allowed, whether any wait failed]."""
+    """Wait for a phase of a stage's barrier; state: [polls allowed, whether any wait failed, whether to stop]."""
     polls = int32(0)
     while ptx.mbar_try_wait(barriers, int32(2 * stage), uint32(parity)) == 0 and polls < state[0]:
         polls = int32(polls + 1)
     if polls >= state[0]:
         state[0] = int32(1)
         state[1] = int32(1)
+
+
+@device
+def await_empty(empty, halt, ring, state):
+    """Wait until a stage has been read; also ends when the text has: what would be copied ahead is not wanted."""
+    polls = int32(0)
+    while ptx.mbar_try_wait(empty, int32(2 * ring[0]), uint32(ring[1] ^ 1)) == 0 and polls < state[0]:
+        polls = int32(polls + 1)
+        if ptx.lds32(halt, 0) != 0:
+            polls = int32(LIMIT)
+            state[2] = int32(1)
+    if polls >= state[0] and state[2] == 0:
+        state[0] = int32(1)
+        state[1] = int32(1)
+    cuda.syncwarp()
+    state[2] = int32(ptx.redux_max(uint32(state[2])))
 
 
 @device
@@ -41,27 +55,7 @@ def advance(ring, stages):
 
 
 @device
-def rows_of(phase, matrix, first, last, query_rows, kv_rows):
-    """Where the phase's rows first...last lie in one of its matrices: (row, end, place among the pass's sums)."""
-    row = int32(first)
-    end = int32(last)
-    place = int32(0)
-    if phase == GATE:
-        place = int32(matrix * PAIRED)
-    if phase == QKV:
-        low = int32(0)
-        high = int32(query_rows)
-        if matrix > 0:
-            low = int32(query_rows + (matrix - 1) * kv_rows)
-            high = int32(low + kv_rows)
-        row = int32(max(int32(first), low) - low)
-        end = int32(min(int32(last), high) - low)
-        place = int32(row + low - first)
-    return row, end, place
-
-
-@device
-def stream_rows(sh, full, empty, halt, ring, state, stages, address, shape, columns, first, end, lane):
+def stream_rows(sh, full, empty, halt, ring, state, stages, stage_bytes, address, shape, columns, first, end, lane):
     """Copy rows first...end of a matrix. shape: see persistent.py, 'Table'."""
     taken = int32((shape >> 8) & 255)
     stride = int32((shape >> 32) & 65535)
@@ -73,18 +67,8 @@ def stream_rows(sh, full, empty, halt, ring, state, stages, address, shape, colu
         count = int32(min(taken, int32(end - row)))
         at = int32(0)
         while at < row_bytes:
+            await_empty(empty, halt, ring, state)
             stage = int32(ring[0])
-            polls = int32(0)
-            while ptx.mbar_try_wait(empty, int32(2 * stage), uint32(ring[1] ^ 1)) == 0 and polls < state[0]:
-                polls = int32(polls + 1)
-                if ptx.lds32(halt, 0) != 0:  # the text has ended: what was copied ahead is not wanted
-                    polls = int32(LIMIT)
-                    state[2] = int32(1)
-            if polls >= state[0] and state[2] == 0:
-                state[0] = int32(1)
-                state[1] = int32(1)
-            cuda.syncwarp()
-            state[2] = int32(ptx.redux_max(uint32(state[2])))
             mine = int32(min(int32(lane), int32(count - 1)))
             source = int64(address + int64(row + mine) * int64(row_bytes) + int64(at))
             shift = int32(source & 15)
@@ -97,7 +81,8 @@ def stream_rows(sh, full, empty, halt, ring, state, stages, address, shape, colu
                 ptx.mbar_expect(full, int32(2 * stage), uint32(total))
             cuda.syncwarp()
             if used > 0:
-                ptx.bulk_g2s(sh, int32(stage * STAGE + lane * stride), int64(source - shift), int32(0), full, int32(2 * stage), uint32(size))
+                place = int32(stage * stage_bytes + lane * stride)
+                ptx.bulk_g2s(sh, place, int64(source - shift), int32(0), full, int32(2 * stage), uint32(size))
             if state[2] == 0:
                 advance(ring, stages)
             at = int32(at + step)
@@ -115,3 +100,43 @@ def drain(full, ring, state, stages):
             parity = int32(parity ^ 1)
         await_barrier(full, stage, parity, state)
         stage = int32(stage + 1)
+
+
+@device
+def stream(sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden, vocabulary, tokens, lane):
+    """All weights of this block, for every token."""
+    block = int32(cuda.blockIdx.x)
+    blocks = int32(cuda.gridDim.x)
+    ahead = int32(0)
+    while ahead < tokens and state[2] == 0:
+        layer = int32(0)
+        while layer <= layers:
+            phase = int32(QKV)
+            past = int32(HEAD)
+            if layer == layers:
+                phase = int32(HEAD)
+                past = int32(HEAD + 1)
+            while phase < past:
+                columns = columns_of(phase, width, query_rows, hidden)
+                total = rows_of(phase, width, query_rows, kv_rows, hidden, vocabulary)
+                first = first_of_share(total, block, blocks)
+                end = first_of_share(total, int32(block + 1), blocks)
+                while first < end and state[2] == 0:
+                    last = int32(min(int32(first + rows_in_pass(phase)), end))
+                    matrix, count = matrices_of(phase)
+                    i = int32(0)
+                    while i < count:
+                        row, row_end, _ = rows_in_matrix(phase, i, first, last, query_rows, kv_rows)
+                        at = int32(tab + (layer * ENTRY + matrix + i) * 8)
+                        if row < row_end:
+                            address = entry64(sh, at)
+                            shape = entry64(sh, int32(at + 64))
+                            stream_rows(
+                                sh, full, empty, halt, ring, state, stages, stage_bytes, address, shape, columns, row, row_end, lane
+                            )
+                        i = int32(i + 1)
+                    first = last
+                phase = int32(phase + 1)
+            layer = int32(layer + 1)
+        ahead = int32(ahead + 1)
+    drain(full, ring, state, stages)
