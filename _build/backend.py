@@ -1,7 +1,7 @@
 """The PEP 517 backend: runs precompile.py, then writes the wheel itself. Called by pip and build, never at run time.
 
-    --config-settings targets=native   this machine's best CPU level (the default; needs only numba)
-    --config-settings targets=all      every level of this architecture
+    --config-settings targets=native   this machine's best CPU level (needs only numba), its GPU where it has one (the default)
+    --config-settings targets=all      every CPU level of this architecture and every GPU
 
 The wheel is `py3-none-<platform>`: Python source plus mapped machine code, no extension module. `cache/` of the tree
 becomes `reflex/cache/`; `reflex/kernels/` stays out because nothing compiles at run time. Own code instead of
@@ -63,6 +63,10 @@ def _precompile():
     return module
 
 
+def _wanted(module, targets):
+    return module.all_targets() if targets == "all" else module.local_targets()
+
+
 def _cache_is_current(targets):
     """True when cache/ already holds what is asked for, made from these sources; needs no compiler."""
     try:
@@ -71,8 +75,14 @@ def _cache_is_current(targets):
         return False
     module = _precompile()
     vars(module)["compiler"] = lambda: manifest["compiler"]
-    wanted = module.local_levels() if targets == "all" else module.native.usable_levels()[:1]
-    return set(wanted) <= set(manifest["host"]) and not module.check()
+    vars(module)["cuda_compiler"] = lambda known: known["cuda_compiler"]
+    return set(_wanted(module, targets)) <= {*manifest["host"], *manifest.get("cuda", {})} and not module.check()
+
+
+def _compilers(targets):
+    """What must be installed to fill cache/; the GPU's compilers, 140 MB, only where they are used."""
+    module, needs = _precompile(), _settings()["tool"]["reflex"]
+    return needs["compiler"] + (needs["cuda"] if set(_wanted(module, targets)) & set(module.levels.TARGETS) else [])
 
 
 def _fill_cache(targets):
@@ -112,7 +122,7 @@ def _metadata(project):
 def _tag(targets):
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if targets == "all" and platform.startswith("linux_"):
-        # True of any glibc: its one ELF file is static, and its code has no undefined symbol (the linker refuses them).
+        # True of any glibc: its one program is static, and its code has no undefined symbol (the linker refuses them).
         platform = f"manylinux_2_17_{platform.removeprefix('linux_')}"
     return f"py3-none-{platform}"
 
@@ -186,7 +196,8 @@ def _write_wheel(directory, targets, source=None):
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return [] if _cache_is_current(_targets(config_settings)) else _settings()["tool"]["reflex"]["compiler"]
+    targets = _targets(config_settings)
+    return [] if _cache_is_current(targets) else _compilers(targets)
 
 
 def get_requires_for_build_editable(config_settings=None):
@@ -233,7 +244,7 @@ def build_sdist(sdist_directory, config_settings=None):
     return f"{stem}.tar.gz"
 
 
-if __name__ == "__main__":  # python _build/backend.py requirements EXTRA...: what to install to work in the source tree
-    declared = _settings()["project"]
-    for need in [*declared["dependencies"], *(n for extra in sys.argv[2:] for n in declared["optional-dependencies"][extra])]:
-        print(need)
+if __name__ == "__main__":  # python _build/backend.py requirements NAME...: what to install to work in the source tree
+    settings = _settings()
+    lists = {**settings["project"]["optional-dependencies"], **settings["tool"]["reflex"]}
+    print("\n".join([*settings["project"]["dependencies"], *(need for name in sys.argv[2:] for need in lists[name])]))

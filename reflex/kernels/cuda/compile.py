@@ -7,8 +7,10 @@ the cubin. `python -m reflex.kernels.cuda.compile NAME... [--arch=sm_80]` prints
 import importlib
 import re
 import sys
+from types import SimpleNamespace
 
 from numba import cuda
+from numba.cuda import dispatcher
 from numba.cuda.cudadrv import nvrtc, nvvm
 
 from . import export
@@ -18,8 +20,9 @@ from .ptxas import statistics, to_cubin, toolkit
 
 
 def _only_the_compiler_wheel():
-    """Make numba-cuda work with libNVVM, libdevice and ptxas alone: it asks NVRTC which architectures exist and looks up
-    every toolkit library to find one file, which would be 150 MB more to download."""
+    """Make numba-cuda work without a GPU and with libNVVM, libdevice and ptxas alone: it asks a device what to compile
+    functions for, asks NVRTC which architectures exist and looks up every toolkit library to find one file (150 MB more)."""
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(7, 5))
     library = toolkit() / "nvvm/libdevice/libdevice.10.bc"
     nvrtc.get_arch_option = lambda major, minor, arch="": f"compute_{major}{minor}{arch}"
     nvvm.get_libdevice = lambda: str(library)
