@@ -77,6 +77,34 @@ def test_a_token_costs_a_handful_of_calls(calls):
     assert sum(more.values()) <= 500
 
 
+AUTO = """
+import reflex.open
+reflex.open.GPU_NODES = ("/dev/null",)
+_, _, session = reflex.open.open_model({path!r}, note=print)
+session.plan.evaluate([1], 0, [0], [0], [0], [0])
+session.plan.argmax(0)
+print(session.plan.name)
+session.plan.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend", "said"),
+    [
+        ({}, "cuda", "Stub GPU 0"),
+        ({"DEVICES": 0}, "cpu", "no CUDA device"),
+        ({"FAIL": "cuInit:999"}, "cpu", "CUDA_ERROR_UNKNOWN (999)"),
+        ({"CAPABILITY": "6.1"}, "cpu", "sm_61"),
+        ({"DRIVER": 11000}, "cpu", "driver is too old"),
+    ],
+)
+def test_auto_says_what_it_took(library, model, settings, backend, said):
+    done = fake.python(AUTO.format(path=str(model)), fake.environment(library, **settings))
+    assert done.returncode == 0, done.stderr
+    note, name = done.stdout.splitlines()
+    assert name == backend and note.startswith(f"reflex: backend {backend}") and said in note
+
+
 @pytest.mark.parametrize("words", [("system1", "--candidate", " a", "--candidate", " b"), ("generate", "--max-tokens", "3")])
 def test_timings_show_the_device_thread(library, model, words):
     command = (words[0], model, "hello", *words[1:], "--backend", "cuda", "--json", "--timings")

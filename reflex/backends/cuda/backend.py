@@ -6,7 +6,7 @@ goes through one stream, so results are the same, bit for bit, every time. Nothi
 """
 
 from ... import native
-from ...errors import ContextOverflowError, InternalError, InvalidInputError
+from ...errors import ContextOverflowError, InternalError, InvalidInputError, ReflexError
 from ...program.records import BATCH
 from . import device, module, upload
 from .launch import Chain
@@ -55,7 +55,11 @@ class Gpu:
         """Give everything back; for a process that lives on."""
         if self.upload is not None:
             self.upload.finish()
-        found = self.starting.ready()
+        try:
+            found = self.starting.ready()
+        except ReflexError:  # said where the device was wanted
+            self.starting.close()
+            return
         if self.base:
             found.free(self.base)
         if self.module is not None:

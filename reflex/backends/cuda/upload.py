@@ -308,6 +308,7 @@ class Upload:
             if self._end.locked():
                 self._end.release()
             with self._running:
+                self._device.attach()
                 for _, event in self._marks:
                     call("cuEventDestroy_v2", event)
                 call("cuStreamDestroy_v2", self._stream)
