@@ -50,26 +50,29 @@ def _fragment(ptx, base, function):
     uint32 = ptx.u32
     scales_of = function(sixbit.fragment(ptx))
 
-    def load_head(w, row, step, last, t, wanted, raw, at):
-        raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = ptx.ldg128_if(w, row + 144 * step, wanted)
+    def place(row, step, t):
+        return row + (144 * step + 8 * t)
 
-    def load_chunk(w, row, step, last, t, c, wanted, raw, at):
-        raw[at], raw[at + 1] = ptx.ldg64_if(w, row + (144 * step + 16 + 32 * c + 8 * t), wanted)
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.ldg128_if(at - 8 * t, 0, wanted)
 
-    def codes(raw, head, at, c, j, t, row, step):
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        raw[o], raw[o + 1] = ptx.ldg64_if(at, 16 + 32 * c, wanted)
+
+    def codes(raw, head, o, c, j, shift):
         nibbles = uint32(0x000F000F << 4 * j)
-        a, b = raw[at], raw[at + 1]
+        a, b = raw[o], raw[o + 1]
         return (
-            uint32((a & nibbles) | base),
-            uint32((uint32(a >> uint32(8)) & nibbles) | base),
-            uint32((b & nibbles) | base),
-            uint32((uint32(b >> uint32(8)) & nibbles) | base),
+            uint32(uint32(a & nibbles) | base),
+            uint32(uint32(uint32(a >> uint32(8)) & nibbles) | base),
+            uint32(uint32(b & nibbles) | base),
+            uint32(uint32(uint32(b >> uint32(8)) & nibbles) | base),
         )
 
-    def scales(raw, head, t, row, step):
+    def scales(raw, head, t, part):
         return scales_of(raw[head], raw[head + 1], raw[head + 2], raw[head + 3], t)
 
-    return load_head, load_chunk, codes, scales
+    return place, load_head, load_chunk, codes, scales
 
 
 FRAGMENT = Fragment(256, 4, 4, 2, _fragment, planes=2)

@@ -31,32 +31,35 @@ LANES = Small(34, lambda v, blocks: v.joined([v.load(v.at(p, 2), v.bytes32) for 
 def _fragment(ptx, base, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
 
-    def load_head(w, row, step, last, t, wanted, raw, at):
-        raw[at] = ptx.ldg16_if(w, row + 34 * min(int32(4 * step + t), last), wanted)
+    def place(row, step, t):
+        return row + 8 * t
 
-    def load_chunk(w, row, step, last, t, c, wanted, raw, at):
-        start = (row + (34 * min(int32(4 * step + c), last) + 2 + 8 * t)) & -4
-        raw[at] = ptx.ldg32_if(w, start, wanted)
-        raw[at + 1] = ptx.ldg32_if(w, start + 4, wanted)
-        raw[at + 2] = ptx.ldg32_if(w, start + 8, wanted)
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at, int32(34 * min(int32(4 * step + t), last) - 8 * t), wanted)
 
-    def codes(raw, head, at, c, j, t, row, step):
-        shift = uint32(int32(int32(row + 34 * c + 2) & 2) << 3)
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = (at + (34 * min(int32(4 * step + c), last) + 2)) & -4
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(start, 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, shift):
+        if c & 1 == 0:  # codes begin two bytes into a block of 34
+            shift = uint32(shift ^ uint32(16))
         byte, flip = uint32(0x00FF00FF), uint32(0x00800080 | base)  # -128 .. 127 as 0 .. 255
-        a, b = ptx.shf_r(raw[at], raw[at + 1], shift), ptx.shf_r(raw[at + 1], raw[at + 2], shift)
+        a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)
         return (
-            uint32((a & byte) ^ flip),
-            uint32((uint32(a >> uint32(8)) & byte) ^ flip),
-            uint32((b & byte) ^ flip),
-            uint32((uint32(b >> uint32(8)) & byte) ^ flip),
+            uint32(uint32(a & byte) ^ flip),
+            uint32(uint32(uint32(a >> uint32(8)) & byte) ^ flip),
+            uint32(uint32(b & byte) ^ flip),
+            uint32(uint32(uint32(b >> uint32(8)) & byte) ^ flip),
         )
 
-    def scales(raw, head, t, row, step):
+    def scales(raw, head, t, part):
         d = ptx.h2f_lo(raw[head])
         m = float32(d * float32(-128))
         return d, d, m, m
 
-    return load_head, load_chunk, codes, scales
+    return place, load_head, load_chunk, codes, scales
 
 
 FRAGMENT = Fragment(128, 1, 4, 3, _fragment, offset=128)

@@ -41,17 +41,22 @@ def fragment(ptx):
     def scales(step, first, second, third, t):
         place = uint32((t & 1) << 4)
         first, second, third = uint32(first >> place), uint32(second >> place), uint32(third >> place)
+        scale = uint32(uint32(third & uint32(0x0F0F)) | uint32(uint32(first >> uint32(2)) & uint32(0x3030)))
+        minimum = uint32(
+            uint32(uint32(third >> uint32(4)) & uint32(0x0F0F)) | uint32(uint32(second >> uint32(2)) & uint32(0x3030))
+        )
         if t < 2:
-            scale, minimum = uint32(first & uint32(0x3F3F)), uint32(second & uint32(0x3F3F))
-        else:
-            scale = uint32((third & uint32(0x0F0F)) | (uint32(first >> uint32(2)) & uint32(0x3030)))
-            minimum = uint32((uint32(third >> uint32(4)) & uint32(0x0F0F)) | (uint32(second >> uint32(2)) & uint32(0x3030)))
-        d, dmin = ptx.h2f_lo(step), float32(-ptx.h2f_hi(step))
+            scale = uint32(first & uint32(0x3F3F))
+            minimum = uint32(second & uint32(0x3F3F))
+        scale = ptx.prmt(scale, uint32(0), uint32(0x4140))  # bytes as subnormal halves, 2**-24 of them
+        minimum = ptx.prmt(minimum, uint32(0), uint32(0x4140))
+        d = float32(ptx.h2f_lo(step) * float32(16777216))
+        dmin = float32(ptx.h2f_hi(step) * float32(-16777216))
         return (
-            float32(d * float32(scale & uint32(0xFF))),
-            float32(d * float32(uint32(scale >> uint32(8)))),
-            float32(dmin * float32(minimum & uint32(0xFF))),
-            float32(dmin * float32(uint32(minimum >> uint32(8)))),
+            float32(d * ptx.h2f_lo(scale)),
+            float32(d * ptx.h2f_hi(scale)),
+            float32(dmin * ptx.h2f_lo(minimum)),
+            float32(dmin * ptx.h2f_hi(minimum)),
         )
 
     return scales

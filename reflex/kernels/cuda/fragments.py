@@ -13,7 +13,8 @@ class Bound:
     def __init__(self, block, fragment, base):
         self.block = block
         self.record = fragment
-        self.load_head, self.load_chunk, self.codes, self.scales = (device(f) for f in fragment.build(ptx, base, device))
+        functions = fragment.build(ptx, base, device)
+        self.place, self.load_head, self.load_chunk, self.codes, self.scales = map(device, functions)
 
 
 def bound(base=0):

@@ -17,7 +17,6 @@ soon as a unit's are used, the first ones before the kernel waits for its input.
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
-from ...ops.gated import ACTIVATIONS
 from . import ptx
 from .export import device, kernel
 from .fragments import bound
@@ -29,7 +28,7 @@ X_AT = 4  # words of zeros in front of the activations, for lanes whose column i
 FORMATS = bound()
 RAW = max(2 * (f.record.head + f.record.chunks * f.record.words) for f in FORMATS.values())
 SUMS = 2 * WARPS * 16  # two passes' results of each warp
-silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
+silu, gelu = FORMULAS.values()
 
 
 def _first(format, rest):
@@ -37,118 +36,140 @@ def _first(format, rest):
     record, id = format.record, format.block.id
     head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
     block, nbytes = format.block.elements, format.block.nbytes
-    load_head, load_chunk = format.load_head, format.load_chunk
+    place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
 
-    def first(type, w, r, r8, step, columns, t, raw):
+    def first(type, w, r, below, step, columns, t, raw):
+        """r: the lane's row; below: how far below its second one is. Returns both as an address and a distance in bytes."""
         if type == id:
             last = int32(columns // block - 1)
-            row, row8 = int64(r) * ((last + 1) * nbytes), int64(r8) * ((last + 1) * nbytes)
-            wanted = uint32(step * elements < columns)
-            load_head(w, row, step, last, t, wanted, raw, 0)
-            load_head(w, row8, step, last, t, wanted, raw, head)
+            stride = int32((last + 1) * nbytes)
+            row, under = ptx.address(w, int64(r) * stride), int32(below * stride)
+            at = place(row, step, t)
+            at8 = at + under
+            wanted = uint32(int32(step * elements) < columns)
+            load_head(at, step, t, last, wanted, raw, 0)
+            load_head(at8, step, t, last, wanted, raw, head)
             for c in range(chunks):
-                load_chunk(w, row, step, last, t, c, wanted, raw, 2 * (head + c * words))
-                load_chunk(w, row8, step, last, t, c, wanted, raw, 2 * (head + c * words) + words)
-        else:
-            rest(type, w, r, r8, step, columns, t, raw)
+                load_chunk(at, step, t, last, c, wanted, raw, 2 * (head + c * words))
+                load_chunk(at8, step, t, last, c, wanted, raw, 2 * (head + c * words) + words)
+            return row, under
+        return rest(type, w, r, below, step, columns, t, raw)
 
     return device(first)
+
+
+def _scaled(format):
+    """Device function: sums of rows g and g + 8 with the products (c0 .. c3) of a part's columns added."""
+    head, scales = format.record.head, format.scales
+    raised, split = format.record.raised, format.record.split
+    unit = float32(2.0**24)  # halves are 2**-24 of the codes
+    raised_unit = float32(2.0**20)
+
+    def scaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
+        s0, s1, m0, m1 = scales(raw, 0, t, part)
+        u0, u1, n0, n1 = scales(raw, head, t, part)
+        even, odd = unit, unit
+        if raised and split and t >= 2:
+            even, odd = raised_unit, raised_unit
+        if raised and not split:
+            odd = raised_unit
+        if split:
+            e0, e1 = ptx.lds64(sh, int32(sums_at + 2 * t))
+            sum0, sum1 = ptx.bits2f(e0), ptx.bits2f(e1)
+        else:
+            e0, e1, e2, e3 = ptx.lds128(sh, int32(sums_at + 4 * t))
+            sum0 = float32(ptx.bits2f(e0) + ptx.bits2f(e1))
+            sum1 = float32(ptx.bits2f(e2) + ptx.bits2f(e3))
+        y = ptx.fmaf(s0, float32(c0 * even), ptx.fmaf(m0, sum0, y))
+        y = ptx.fmaf(s1, float32(c1 * odd), ptx.fmaf(m1, sum1, y))
+        y8 = ptx.fmaf(u0, float32(c2 * even), ptx.fmaf(n0, sum0, y8))
+        y8 = ptx.fmaf(u1, float32(c3 * odd), ptx.fmaf(n1, sum1, y8))
+        return y, y8
+
+    return device(scaled)
+
+
+@device
+def unscaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
+    return float32(y + (c0 + c1)), float32(y8 + (c2 + c3))
 
 
 def _tile(format, rest):
     """Device function for a warp's share of a tile, whose first step is read already: sums of rows g and g + 8 over the
     lane's columns. It reads the first step of the next tile (n...) at the end."""
     record, id = format.record, format.block.id
-    head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
-    block, nbytes = format.block.elements, format.block.nbytes
-    load_head, load_chunk, codes, scales = format.load_head, format.load_chunk, format.codes, format.scales
-    key_c, key_j = (1, 0) if record.hop == 32 else (1, record.far) if record.far > 1 else (planes, 1)
-    plane_words = 8 if record.hop == 32 else 0
-    wide, far = elements == 256, record.far > 1
-    raised = record.raised and planes == 2
-    offset = record.offset is not None
+    head, words, planes, elements, parts = record.head, record.words, record.planes, record.elements, record.parts
+    part_chunks, part_words, step_words = record.chunks // parts, elements // parts // 2, elements // 2
+    c_units, j_units, split, blocks_of_lanes = record.c_units, record.j_units, record.split, record.hop == 32
+    block, nbytes, part_sums, step_sums = format.block.elements, format.block.nbytes, elements // parts // 16, elements // 16
+    step_bytes = elements // block * nbytes
+    place, load_head, load_chunk, codes = format.place, format.load_head, format.load_chunk, format.codes
+    scaled = unscaled if record.offset is None else _scaled(format)
 
-    def tile(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh):
+    def tile(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh):
         y, y8 = float32(0), float32(0)
         if type != id:
-            return rest(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh)
+            return rest(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh)
         last = int32(columns // block - 1)
         stride = int32((last + 1) * nbytes)
-        row, row8, nrow, nrow8 = int64(r) * stride, int64(r8) * stride, int64(nr) * stride, int64(nr8) * stride
-        steps = int32((columns + elements - 1) // elements)
+        nrow, nunder = ptx.address(nw, int64(nr) * stride), int32(nbelow * stride)
         g, t = int32(lane >> 2), int32(lane & 3)
-        if wide and plane_words == 0:
-            mine = g
-            at = int32(16 * g + 4 * t)
-        else:
-            mine = int32(g >> 1)
-            at = int32(16 * (g >> 1) + 4 * t)
-            if plane_words:
-                at = int32(32 * (g >> 1) + 16 * (t >> 1) + 4 * (t & 1))
+        mine, x_at = g, int32(X_AT + 16 * g + 4 * t)  # the unit of the lane's column, and where its activations are
+        if split:
+            mine, x_at = int32(g >> 1), int32(X_AT + 16 * (g >> 1) + 4 * t)
+            if blocks_of_lanes:
+                x_at = int32(X_AT + 32 * (g >> 1) + 16 * (t >> 1) + 4 * (t & 1))
             if (g & 1) != (t >> 1):
                 mine = int32(-1)
-        even = float32(16777216)  # halves are 2**-24 of the codes
-        odd = even
-        if raised and far and t >= 2:
-            even = float32(1048576)
-            odd = even
-        if raised and not far:
-            odd = float32(1048576)
         sums_at = int32(X_AT + (((columns + 255) & -256) >> 1))
         step = first
-        while step < steps:
-            pw, pr, pr8, ps, wanted = nw, nrow, nrow8, first, nwanted
-            if step + splits < steps:
-                pw, pr, pr8, ps, wanted = w, row, row8, int32(step + splits), uint32(1)
-            x_at = int32(X_AT + step * (elements >> 1) + at)
-            a0, a1, a2, a3 = float32(0), float32(0), float32(0), float32(0)
-            b0, b1, b2, b3 = float32(0), float32(0), float32(0), float32(0)
-            for c in range(chunks):
-                o = 2 * (head + c * words)
-                for j in range(planes):
-                    p0, p1, p2, p3 = codes(raw, 0, o, c, j, t, row, step)
-                    q0, q1, q2, q3 = codes(raw, head, o + words, c, j, t, row8, step)
-                    place = int32(0)
-                    if mine == int32(key_c * c + key_j * j):
-                        place = int32(x_at + plane_words * j)
-                    x0, x1, x2, x3 = ptx.lds128(sh, place)
-                    a0, a1, a2, a3 = ptx.mma_f16(p0, q0, p1, q1, x0, x1, a0, a1, a2, a3)
-                    b0, b1, b2, b3 = ptx.mma_f16(p2, q2, p3, q3, x2, x3, b0, b1, b2, b3)
-                load_chunk(pw, pr, ps, last, t, c, wanted, raw, o)
-                load_chunk(pw, pr8, ps, last, t, c, wanted, raw, o + words)
-            if offset:
-                s0, s1, m0, m1 = scales(raw, 0, t, row, step)
-                u0, u1, n0, n1 = scales(raw, head, t, row8, step)
-                if wide:
-                    e0, e1, e2, e3 = ptx.lds128(sh, int32(sums_at + step * 16 + 4 * t))
-                    x0f = float32(ptx.bits2f(e0) + ptx.bits2f(e1))
-                    x1f = float32(ptx.bits2f(e2) + ptx.bits2f(e3))
-                else:
-                    e0, e1 = ptx.lds64(sh, int32(sums_at + step * 8 + 2 * t))
-                    x0f, x1f = ptx.bits2f(e0), ptx.bits2f(e1)
-                y = ptx.fmaf(s0, float32((a0 + b0) * even), ptx.fmaf(m0, x0f, y))
-                y = ptx.fmaf(s1, float32((a1 + b1) * odd), ptx.fmaf(m1, x1f, y))
-                y8 = ptx.fmaf(u0, float32((a2 + b2) * even), ptx.fmaf(n0, x0f, y8))
-                y8 = ptx.fmaf(u1, float32((a3 + b3) * odd), ptx.fmaf(n1, x1f, y8))
-            else:
-                y = float32(y + (a0 + b0) + (a1 + b1))
-                y8 = float32(y8 + (a2 + b2) + (a3 + b3))
-            load_head(pw, pr, ps, last, t, wanted, raw, 0)
-            load_head(pw, pr8, ps, last, t, wanted, raw, head)
+        while int32(step * elements) < columns:
+            from_row, from_under, from_step, wanted = nrow, nunder, first, nwanted
+            if int32((step + splits) * elements) < columns:
+                from_row, from_under, from_step, wanted = row, under, int32(step + splits), uint32(1)
+            at = place(from_row, from_step, t)
+            at8 = at + from_under
+            shift = uint32(uint32((int32(row) + step * step_bytes) & 2) << uint32(3))
+            for part in range(parts):
+                a0, a1, a2, a3 = float32(0), float32(0), float32(0), float32(0)
+                b0, b1, b2, b3 = float32(0), float32(0), float32(0), float32(0)
+                for k in range(part_chunks):
+                    c = part * part_chunks + k
+                    o = 2 * (head + c * words)
+                    for j in range(planes):
+                        p0, p1, p2, p3 = codes(raw, 0, o, c, j, shift)
+                        q0, q1, q2, q3 = codes(raw, head, o + words, c, j, shift)
+                        from_x = int32(0)
+                        if blocks_of_lanes:
+                            if mine == int32(k):
+                                from_x = int32(x_at + step * step_words + part * part_words + 8 * j)
+                        elif mine == int32(c_units * k + j_units * j):
+                            from_x = int32(x_at + step * step_words + part * part_words)
+                        x0, x1, x2, x3 = ptx.lds128(sh, from_x)
+                        a0, a1, a2, a3 = ptx.mma_f16(p0, q0, p1, q1, x0, x1, a0, a1, a2, a3)
+                        b0, b1, b2, b3 = ptx.mma_f16(p2, q2, p3, q3, x2, x3, b0, b1, b2, b3)
+                    load_chunk(at, from_step, t, last, c, wanted, raw, o)
+                    load_chunk(at8, from_step, t, last, c, wanted, raw, o + words)
+                y, y8 = scaled(
+                    y, y8, raw, part, t, sh, int32(sums_at + step * step_sums + part * part_sums), float32(a0 + b0),
+                    float32(a1 + b1), float32(a2 + b2), float32(a3 + b3),
+                )  # fmt: skip
+            load_head(at, from_step, t, last, wanted, raw, 0)
+            load_head(at8, from_step, t, last, wanted, raw, head)
             step = int32(step + splits)
-        return y, y8
+        return y, y8, nrow, nunder
 
     return device(tile)
 
 
 @device
-def no_first(type, w, r, r8, step, columns, t, raw):
-    pass
+def no_first(type, w, r, below, step, columns, t, raw):
+    return ptx.address(w, int64(0)), int32(0)
 
 
 @device
-def no_tile(type, w, r, r8, nw, nr, nr8, nwanted, first, splits, columns, lane, raw, sh):
-    return float32(0), float32(0)
+def no_tile(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh):
+    return float32(0), float32(0), row, under
 
 
 @device
@@ -229,6 +250,16 @@ def locate(index, mode, tiles0, tiles1):
 
 
 @device
+def lane_rows(tile, g, rows):
+    """(the row of lanes g in a tile, how far below its second row is); rows past the last are read as others."""
+    r = int32(min(int32(16 * tile + g), int32(rows - 1)))
+    below = int32(0)
+    if r + 8 < rows:
+        below = int32(8)
+    return r, below
+
+
+@device
 def pick(segment, a, b, c):
     if segment == 1:
         a = b
@@ -270,7 +301,6 @@ def _kernel(formats):
         ptx.pdl_launch()
         tid = int32(cuda.threadIdx.x)
         lane, warp = int32(tid & 31), int32(tid >> 5)
-        g, t = int32(lane >> 2), int32(lane & 3)
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(SUMS, float32, alignment=16)
         raw = cuda.local.array(RAW, uint32)
@@ -281,66 +311,71 @@ def _kernel(formats):
         goal = int32((tiles + (1 << shift) - 1) >> shift)
         part = int32(warp & (splits - 1))
         unit = int32(cuda.blockIdx.x)
-        index = int32((unit << shift) + (warp >> log_splits))
-        segment, at = locate(int32(min(index, int32(tiles - 1))), mode, tiles0, tiles1)
-        w, type, rows = pick(segment, w0, w1, w2), pick(segment, type0, type1, type2), pick(segment, rows0, rows1, rows2)
-        r = int32(min(int32(16 * at + g), int32(rows - 1)))
-        r8 = int32(min(int32(16 * at + g + 8), int32(rows - 1)))
-        first(type, w, r, r8, part, columns, t, raw)
+        segment, at = locate(int32(min(int32((unit << shift) + (warp >> log_splits)), int32(tiles - 1))), mode, tiles0, tiles1)
+        type = pick(segment, type0, type1, type2)
+        r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
+        row, under = first(type, pick(segment, w0, w1, w2), r, below, part, columns, int32(lane & 3), raw)
         ptx.pdl_wait()
         factor = prepare(x, norm, normed, eps, columns, sh, parts)
         side = int32(0)
         while unit < goal:
-            unit = int32(unit + cuda.gridDim.x)
-            nindex = int32((unit << shift) + (warp >> log_splits))
-            nsegment, nat = locate(int32(min(nindex, int32(tiles - 1))), mode, tiles0, tiles1)
-            nw, ntype = pick(nsegment, w0, w1, w2), pick(nsegment, type0, type1, type2)
-            nrows = pick(nsegment, rows0, rows1, rows2)
-            nr = int32(min(int32(16 * nat + g), int32(nrows - 1)))
-            nr8 = int32(min(int32(16 * nat + g + 8), int32(nrows - 1)))
-            nwanted = uint32(0)
-            if unit < goal and ntype == type:
-                nwanted = uint32(1)
-            y, y8 = tile(type, w, r, r8, nw, nr, nr8, nwanted, part, splits, columns, lane, raw, sh)
-            if unit < goal and ntype != type:
-                first(ntype, nw, nr, nr8, part, columns, t, raw)
+            following = int32(unit + cuda.gridDim.x)
+            segment, at = locate(
+                int32(min(int32((following << shift) + (warp >> log_splits)), int32(tiles - 1))), mode, tiles0, tiles1
+            )
+            nw, ntype = pick(segment, w0, w1, w2), pick(segment, type0, type1, type2)
+            r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
+            wanted = uint32(0)
+            if following < goal and ntype == type:
+                wanted = uint32(1)
+            y, y8, row, under = tile(type, row, under, nw, r, below, wanted, part, splits, columns, lane, raw, sh)
+            if following < goal and ntype != type:
+                row, under = first(ntype, nw, r, below, part, columns, int32(lane & 3), raw)
+            type = ntype
+            tid = ptx.opaque(int32(cuda.threadIdx.x))  # so that nothing made of it waits in registers
+            g, t = int32((tid >> 2) & 7), int32(tid & 3)
             y += ptx.shfl_xor(y, int32(1))
             y8 += ptx.shfl_xor(y8, int32(1))
             y = float32(factor * (y + ptx.shfl_xor(y, int32(2))))
             y8 = float32(factor * (y8 + ptx.shfl_xor(y8, int32(2))))
             if t == 1:
                 y = y8
+            index = int32((unit << shift) + (tid >> 5))  # of this warp's tile; below, of the tile that 16 threads finish
             if splits == 1 and mode < 2:
                 if t < 2 and index < tiles:
+                    segment, at = locate(index, mode, tiles0, tiles1)
                     bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
-                    put(y, int32(16 * at + g + 8 * t), rows, bias, biased, pick(segment, out0, out1, out2), mode, scale)
+                    put(
+                        y, int32(16 * at + g + 8 * t), pick(segment, rows0, rows1, rows2), bias, biased,
+                        pick(segment, out0, out1, out2), mode, scale,
+                    )  # fmt: skip
             else:
                 if t < 2:
-                    parts[uint32(side + warp * 16 + g + 8 * t)] = y
+                    parts[uint32(side + (tid >> 5) * 16 + g + 8 * t)] = y
                 cuda.syncthreads()
-                index0 = int32((int32(unit - cuda.gridDim.x) << shift) + (tid >> 4))
+                index = int32((unit << shift) + (tid >> 4))
                 slot = int32(side + (((tid >> 4) << log_splits) << 4) + (tid & 15))
                 if mode == 2:
-                    row = int32(16 * (((index0 - (tid >> 4)) >> 1) + (tid >> 4)) + (tid & 15))
-                    if tid < (8 << shift) and row < rows0:
+                    index = int32(((unit << shift) >> 1) + (tid >> 4))  # of a pair of tiles
+                    row_of_pair = int32(16 * index + (tid & 15))
+                    if tid < (8 << shift) and row_of_pair < rows0:
                         slot = int32(side + (((tid >> 4) << log_splits) << 5) + (tid & 15))
                         up = total(parts, int32(slot + (16 << log_splits)), splits)
                         gate = total(parts, slot, splits)
                         if biased0:
-                            gate += bias0[row]
+                            gate += bias0[row_of_pair]
                         if biased1:
-                            up += bias1[row]
-                        out0[row] = float32(activated(act, gate) * up)
-                elif tid < (16 << shift) and index0 < tiles:
-                    segment, at = locate(index0, mode, tiles0, tiles1)
-                    row = int32(16 * at + (tid & 15))
+                            up += bias1[row_of_pair]
+                        out0[row_of_pair] = float32(activated(act, gate) * up)
+                elif tid < (16 << shift) and index < tiles:
+                    segment, at = locate(index, mode, tiles0, tiles1)
                     bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
                     put(
-                        total(parts, slot, splits), row, pick(segment, rows0, rows1, rows2), bias, biased,
+                        total(parts, slot, splits), int32(16 * at + (tid & 15)), pick(segment, rows0, rows1, rows2), bias, biased,
                         pick(segment, out0, out1, out2), mode, scale,
                     )  # fmt: skip
                 side = int32(side ^ (16 * WARPS))
-            index, segment, at, w, type, rows, r, r8 = nindex, nsegment, nat, nw, ntype, nrows, nr, nr8
+            unit = following
 
     return linear_row
 

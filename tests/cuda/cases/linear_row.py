@@ -84,7 +84,7 @@ def cases():
     for i, block in enumerate(blocks):  # what real files mix, and every mode
         other = blocks[(i + 1) % len(blocks)]
         columns = 768
-        three = [Matrix(block, 17, columns, random, biased=True), Matrix(other, 15, columns, random), Matrix(block, 16, columns, random)]
+        three = [Matrix(b, rows, columns, random, biased=rows == 17) for b, rows in ((block, 17), (other, 15), (block, 16))]
         yield case(f"three-{block.name}-{other.name}", three, columns, random, splits=1 + i % 2, normed=True, grid=1)
         pair = [Matrix(block, 40, columns, random), Matrix(other, 40, columns, random, biased=i % 2)]
         yield case(f"gated-{block.name}-{other.name}", pair, columns, random, mode=2, act=i % 2, splits=4, normed=True)
