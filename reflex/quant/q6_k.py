@@ -48,31 +48,30 @@ LANES = Large(210, _group)
 
 
 def _fragment(ptx, base, function):
-    """A step is a block; its halves have 64 bytes of low bits, 32 of high ones and 8 scales each."""
+    """A step is half a block: 64 bytes of low bits, 32 of high ones and 8 scales."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
 
     def place(row, step, t):
-        return row + (210 * step + 8 * t)
+        return row + (210 * (step >> 1) + 8 * t)
 
     def load_head(at, step, t, last, wanted, raw, o):
-        high = at & -4
+        half = int32(step & 1)
+        high = (at & -4) + int32(32 * half)
         for i in range(3):
             raw[o + i] = ptx.ldg32_if(high, 128 + 4 * i, wanted)
-            raw[o + 3 + i] = ptx.ldg32_if(high, 160 + 4 * i, wanted)
-        raw[o + 6] = ptx.ldg16_if(at - 6 * t, 192, wanted)
-        raw[o + 7] = ptx.ldg16_if(at - 6 * t, 200, wanted)
-        raw[o + 8] = ptx.ldg16_if(at - 8 * t, 208, wanted)
+        raw[o + 3] = ptx.ldg16_if(at + int32(8 * half - 6 * t), 192, wanted)
+        raw[o + 4] = ptx.ldg16_if(at - 8 * t, 208, wanted)
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
+        low = (at & -4) + int32((step & 1) << 6)
         for i in range(3):
-            raw[o + i] = ptx.ldg32_if(at & -4, 32 * c + 4 * i, wanted)
+            raw[o + i] = ptx.ldg32_if(low, 32 * c + 4 * i, wanted)
 
     def codes(raw, head, o, c, j, shift):
-        k = head + 3 * (c >> 1)
-        low, high = uint32(0x000F000F << 4 * j), uint32(0x00030003 << (2 * (c & 1) + 4 * j))
-        up = uint32((0x3C00 + 1024 * (4 - 2 * (c & 1))) * 0x10001)  # what brings the high bits above the low ones, as halves
+        low, high = uint32(0x000F000F << 4 * j), uint32(0x00030003 << (2 * c + 4 * j))
+        up = uint32((0x3C00 + 1024 * (4 - 2 * c)) * 0x10001)  # what brings the high bits above the low ones, as halves
         a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)
-        x, y = ptx.shf_r(raw[k], raw[k + 1], shift), ptx.shf_r(raw[k + 1], raw[k + 2], shift)
+        x, y = ptx.shf_r(raw[head], raw[head + 1], shift), ptx.shf_r(raw[head + 1], raw[head + 2], shift)
         return (
             ptx.fma2(uint32(x & high), up, uint32(uint32(a & low) | base)),
             ptx.fma2(uint32(uint32(x >> uint32(8)) & high), up, uint32(uint32(uint32(a >> uint32(8)) & low) | base)),
@@ -81,7 +80,7 @@ def _fragment(ptx, base, function):
         )
 
     def scales(raw, head, t, part):
-        d, pair = ptx.h2f_lo(raw[head + 8]), raw[head + 6 + part]
+        d, pair = ptx.h2f_lo(raw[head + 4]), raw[head + 3]
         s0 = float32(d * float32(int32(int32(uint32(pair << uint32(24))) >> int32(24))))
         s1 = float32(d * float32(int32(int32(uint32(pair << uint32(16))) >> int32(24))))
         return s0, s1, float32(s0 * float32(-32)), float32(s1 * float32(-32))
@@ -89,4 +88,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 9, 4, 3, _fragment, planes=2, parts=2, offset=32)
+FRAGMENT = Fragment(128, 5, 2, 3, _fragment, planes=2, offset=32)

@@ -9,6 +9,9 @@ A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each sha
 most 4 in mode 2, whose tiles are gate and up in turn), and goes on with the tiles `grid` units further. So the grid may
 be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: shared_bytes().
 
+`linear_row_<TYPE>` are the same for launches whose matrices all have that type: they leave room for three blocks per
+multiprocessor, `linear_row` for two.
+
 Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
 of a step lie and 0 elsewhere, so that one product gives each scale's sum by itself. The next units' words are asked for as
 soon as a unit's are used, the first ones before the kernel waits for its input.
@@ -102,7 +105,8 @@ def _tile(format, rest):
     part_chunks, part_words, step_words = record.chunks // parts, elements // parts // 2, elements // 2
     c_units, j_units, split, blocks_of_lanes = record.c_units, record.j_units, record.split, record.hop == 32
     block, nbytes, part_sums, step_sums = format.block.elements, format.block.nbytes, elements // parts // 16, elements // 16
-    step_bytes = elements // block * nbytes
+    half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
+    step_bytes = max(elements // block, 1) * nbytes
     place, load_head, load_chunk, codes = format.place, format.load_head, format.load_chunk, format.codes
     scaled = unscaled if record.offset is None else _scaled(format)
 
@@ -129,7 +133,7 @@ def _tile(format, rest):
                 from_row, from_under, from_step, wanted = row, under, int32(step + splits), uint32(1)
             at = place(from_row, from_step, t)
             at8 = at + from_under
-            shift = uint32(uint32((int32(row) + step * step_bytes) & 2) << uint32(3))
+            shift = uint32(uint32((int32(row) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
             for part in range(parts):
                 a0, a1, a2, a3 = float32(0), float32(0), float32(0), float32(0)
                 b0, b1, b2, b3 = float32(0), float32(0), float32(0), float32(0)
@@ -380,4 +384,7 @@ def _kernel(formats):
     return linear_row
 
 
-kernel("FFifi" + "BiiFiF" * 3 + "iifi", threads=THREADS, blocks=2, name="linear_row")(_kernel(list(FORMATS.values())))
+SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
+kernel(SIGNATURE, threads=THREADS, blocks=2, name="linear_row")(_kernel(list(FORMATS.values())))
+for _format in FORMATS.values():
+    kernel(SIGNATURE, threads=THREADS, blocks=3, name=f"linear_row_{_format.block.name}")(_kernel([_format]))
