@@ -26,7 +26,7 @@ from .gated import FORMULAS
 
 BASE = 0x64006400  # halves of 1024
 FORMATS = list(bound(BASE).values())
-SIXTEENTH = 0x2C002C00  # halves of 1/16
+ONE, SIXTEENTH = 0x3C003C00, 0x2C002C00  # halves of 1 and 1/16
 LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 rows meet no bank twice
 LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
 RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
@@ -49,30 +49,30 @@ class Shape:
 
 
 def _weights(format):
-    """Device function: the lane's halves of one row in unit (c, j) -> four registers."""
+    """Device function: a lane's halves of one row in a unit, from its codes."""
     record = format.record
-    offset, raised, codes = record.offset, record.raised, format.codes
-    plain = offset is None
-    with_minimum = offset == 0
-    low = halves_of(1024 + (offset or 0))
-    high = halves_of(-64 - (offset or 0))
+    plain, with_minimum, codes = record.offset is None, record.offset == 0, format.codes
+    raised = record.raised and record.planes == 2
+    offset = record.offset or 0
+    low, high = halves_of(-1024 - offset), halves_of(-64 - offset)
 
     def weights(raw, head, at, c, j, t, row, step, scale, minimum):
-        a, b, d, e = codes(raw, head, at, c, j, t, row, step)
-        if plain:
-            return a, b, d, e
-        if raised and j == 1:
-            sixteenth, less = uint32(SIXTEENTH), uint32(high)
-            a, b, d, e = ptx.fma2(a, sixteenth, less), ptx.fma2(b, sixteenth, less), ptx.fma2(d, sixteenth, less), ptx.fma2(e, sixteenth, less)
-        else:
-            less = uint32(low)
-            a, b, d, e = ptx.sub2(a, less), ptx.sub2(b, less), ptx.sub2(d, less), ptx.sub2(e, less)
-        if with_minimum:
-            a, b = ptx.fma2(a, scale, minimum), ptx.fma2(b, scale, minimum)
-            d, e = ptx.fma2(d, scale, minimum), ptx.fma2(e, scale, minimum)
-        else:
-            a, b, d, e = ptx.mul2(a, scale), ptx.mul2(b, scale), ptx.mul2(d, scale), ptx.mul2(e, scale)
-        return a, b, d, e
+        w0, w1, w2, w3 = codes(raw, head, at, c, j, t, row, step)
+        if not plain:
+            if raised:  # no branch: gain * code + 1024 -> code - offset
+                less, gain = uint32(low), uint32(ONE)
+                if j == 1:
+                    less, gain = uint32(high), uint32(SIXTEENTH)
+                w0, w1, w2, w3 = ptx.fma2(w0, gain, less), ptx.fma2(w1, gain, less), ptx.fma2(w2, gain, less), ptx.fma2(w3, gain, less)
+            else:
+                less = uint32(low)
+                w0, w1, w2, w3 = ptx.add2(w0, less), ptx.add2(w1, less), ptx.add2(w2, less), ptx.add2(w3, less)
+            if with_minimum:
+                w0, w1 = ptx.fma2(w0, scale, minimum), ptx.fma2(w1, scale, minimum)
+                w2, w3 = ptx.fma2(w2, scale, minimum), ptx.fma2(w3, scale, minimum)
+            else:
+                w0, w1, w2, w3 = ptx.mul2(w0, scale), ptx.mul2(w1, scale), ptx.mul2(w2, scale), ptx.mul2(w3, scale)
+        return w0, w1, w2, w3
 
     return device(weights)
 
@@ -85,7 +85,7 @@ def _loop(format, rest, shape):
     load_head, load_chunk, scales, weights = format.load_head, format.load_chunk, format.scales, _weights(format)
     hop = record.hop == 32
     unit_c, unit_j = (1, record.far) if record.far > 1 or planes == 1 else (planes, 1)
-    plain, with_minimum = record.offset is None, record.offset == 0
+    plain, with_minimum, split = record.offset is None, record.offset == 0, record.split
     heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
     ahead_chunks = 2
     splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
@@ -98,18 +98,20 @@ def _loop(format, rest, shape):
 
     @device
     def fetch(xh, sh, to, step, count, columns, token0, tid):
-        """Tokens' columns of a step, into shared memory; zeros behind the last column."""
+        """Tokens' columns of a step, into shared memory; zeros behind the last column and the last token."""
         line = int32(((columns + 31) & -32) >> 1)
         piece, row = int32(tid & (row_pieces - 1)), int32(tid >> piece_bits)
         column = int32(step * row_words + piece * 4)
-        size = uint32(16)
+        left = int32(count - token0 - row)
         if column >= line:
-            size = uint32(0)
-            column = int32(0)
+            left = int32(0)
+        x = ptx.address(xh, int64(token0 + row) * line + column)
         for i in range(pieces):
-            token = int32(min(int32(token0 + row + i * piece_rows), int32(count - 1)))
+            size = uint32(16)
+            if i * piece_rows >= left:
+                size = uint32(0)
             place = int32(to + (row + i * piece_rows) * row_words + 4 * (piece ^ (flip * ((row + i * piece_rows) & 1))))
-            ptx.cp_async16z(sh, place, xh, int64(token) * line + column, size)
+            ptx.cp_async16z(sh, place, x, int32(i * piece_rows * line * 4), size)
         ptx.cp_async_commit()
 
     @device
@@ -121,9 +123,13 @@ def _loop(format, rest, shape):
         source = int32((lane & 28) | (column >> 1))
         odd = int32(column & 1)
         if with_minimum:
-            first, second = ptx.shfl_idx_u(kept[2 * r], source), ptx.shfl_idx_u(kept[2 * r + 1], source)
+            first, second = kept[2 * r], kept[2 * r + 1]
+            if split:  # lanes differ in which one they need
+                first, second = ptx.shfl_idx_u(first, source), ptx.shfl_idx_u(second, source)
             if odd:
                 first = second
+            if not split:
+                first = ptx.shfl_idx_u(first, source)
             return ptx.prmt(first, first, uint32(0x1010)), ptx.prmt(first, first, uint32(0x3232))
         both = ptx.shfl_idx_u(kept[2 * r], source)
         return ptx.prmt(both, both, uint32(0x1010 + 0x2222 * odd)), uint32(0)
@@ -131,7 +137,7 @@ def _loop(format, rest, shape):
     def loop(type, at, xh, sh, count, columns, token0, tid, raw, sums):
         if type == id:
             lane, t = int32(tid & 31), int32(tid & 3)
-            split = int32(tid >> group_bits)
+            warps = int32(tid >> group_bits)  # which group
             mine = int32(tid & (group - 1))
             kept = cuda.local.array(8, uint32)
             a = cuda.local.array(16, uint32)
@@ -141,7 +147,7 @@ def _loop(format, rest, shape):
             late = cuda.local.array(chunk_words, uint32)
             last = int32(columns // block - 1)
             steps = int32((columns + elements - 1) // elements)
-            step = int32(min(split, int32(steps - 1)))
+            step = int32(min(warps, int32(steps - 1)))
             base = int64(0)
             for r in range(LANE_ROWS):
                 load_head(base, at[r], step, last, t, uint32(1), raw, r * head)
@@ -151,19 +157,19 @@ def _loop(format, rest, shape):
             ptx.pdl_wait()
             g = int32(lane >> 2)
             odd = int32(g & 1)
-            to = int32(split * (stages * region))
+            to = int32(warps * (stages * region))
             x_at = int32(to + g * row_words + 4 * t)
             if hop:
                 x_at = int32(to + g * row_words + 4 * (t & 1) + 16 * (t >> 1))
             if stages > 1:
-                fetch(xh, sh, to, split, count, columns, token0, mine)
+                fetch(xh, sh, to, warps, count, columns, token0, mine)
             now, ahead = int32(0), int32(region)
-            index = int32(split)  # of the step, behind the last one too, so that all warps meet at the barriers
-            while index < steps + split:
+            index = int32(warps)  # of the step, behind the last one too, so that all warps meet at the barriers
+            while index < steps + warps:
                 if stages > 1:
                     ptx.cp_async_wait(0)
                     cuda.syncthreads()
-                    if index + splits < steps + split:
+                    if index + splits < steps + warps:
                         fetch(xh, sh, int32(to + ahead), int32(index + splits), count, columns, token0, mine)
                 else:
                     cuda.syncthreads()
@@ -363,6 +369,6 @@ def _kernel(shape):
     return linear_tiles
 
 
-SHAPES = {32: Shape(32, 2, 4, 1), 64: Shape(64, 4, 1, 2)}
-for _tokens, _shape in SHAPES.items():
-    kernel("UFii" + 3 * "BiiFiFi" + "iif", threads=_shape.threads, blocks=2, name=f"linear_tiles_{_tokens}")(_kernel(_shape))
+SHAPES = {32: (Shape(32, 2, 4, 1), 1), 64: (Shape(64, 4, 1, 2), 2)}  # and blocks per multiprocessor
+for _tokens, (_shape, _blocks) in SHAPES.items():
+    kernel("UFii" + 3 * "BiiFiFi" + "iif", threads=_shape.threads, blocks=_blocks, name=f"linear_tiles_{_tokens}")(_kernel(_shape))
