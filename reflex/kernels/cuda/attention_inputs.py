@@ -46,56 +46,54 @@ def make_turned(chunks):
     def turned(stage, base, source, at, norm, angles, angle_at, dim, pairs, normed, after, neox, eps, lane):
         """A warp reads source[at:at + dim] and leaves the normed, rotated head in the float32 words stage[base:base + dim]."""
         x = cuda.local.array(values, float32)
+        w = cuda.local.array(values, float32)
         c = cuda.local.array(turns, float32)
         s = cuda.local.array(turns, float32)
+        if normed != 0:
+            for j in range(values):
+                w[j] = ptx.ldgf(norm, int32(min(int32(lane + 32 * j), int32(dim - 1))))
         if pairs > 0:
             for j in range(turns):
                 c[j], s[j] = ptx.ldf2(angles, int32(angle_at + 2 * min(int32(lane + 32 * j), int32(pairs - 1))))
         for j in range(values):
             x[j] = ptx.ldf(source, int32(at + min(int32(lane + 32 * j), int32(dim - 1))))
+        inverse = float32(1)
         total = float32(0)
         for j in range(values):
             if lane + 32 * j < dim:
-                ptx.stsf(stage, int32(base + lane + 32 * j), x[j])
                 total += x[j] * x[j]
-        inverse = float32(1)
         if normed != 0 and after == 0:
             inverse = ptx.rsqrt(warp_sum(total) / float32(dim) + eps)
-        cuda.syncwarp()
-        total = float32(0)
-        for j in range(turns):
-            pair = int32(lane + 32 * j)
-            if pair < pairs:
-                i = int32(2 * pair)
-                k = int32(i + 1)
-                if neox != 0:
-                    i = pair
-                    k = int32(pair + pairs)
-                y = ptx.ldsf(stage, int32(base + i)) * inverse
-                z = ptx.ldsf(stage, int32(base + k)) * inverse
-                if normed != 0 and after == 0:
-                    y *= norm[i]
-                    z *= norm[k]
-                a = y * c[j] - z * s[j]
-                b = y * s[j] + z * c[j]
-                total += a * a + b * b
-                ptx.stsf(stage, int32(base + i), a)
-                ptx.stsf(stage, int32(base + k), b)
+            for j in range(values):
+                x[j] *= inverse * w[j]
         for j in range(values):
-            d = int32(lane + 32 * j)
-            if d >= 2 * pairs and d < dim:
-                y = x[j] * inverse
-                if normed != 0 and after == 0:
-                    y *= norm[d]
-                total += y * y
-                ptx.stsf(stage, int32(base + d), y)
+            if lane + 32 * j < dim:
+                ptx.stsf(stage, int32(base + lane + 32 * j), x[j])
         cuda.syncwarp()
+        if pairs > 0:
+            for j in range(turns):
+                pair = int32(lane + 32 * j)
+                if pair < pairs:
+                    i = int32(2 * pair)
+                    k = int32(i + 1)
+                    if neox != 0:
+                        i = pair
+                        k = int32(pair + pairs)
+                    y = ptx.ldsf(stage, int32(base + i))
+                    z = ptx.ldsf(stage, int32(base + k))
+                    ptx.stsf(stage, int32(base + i), y * c[j] - z * s[j])
+                    ptx.stsf(stage, int32(base + k), y * s[j] + z * c[j])
+            cuda.syncwarp()
         if normed != 0 and after != 0:
+            total = float32(0)
+            for j in range(values):
+                if lane + 32 * j < dim:
+                    x[j] = ptx.ldsf(stage, int32(base + lane + 32 * j))
+                    total += x[j] * x[j]
             inverse = ptx.rsqrt(warp_sum(total) / float32(dim) + eps)
             for j in range(values):
-                d = int32(lane + 32 * j)
-                if d < dim:
-                    ptx.stsf(stage, int32(base + d), ptx.ldsf(stage, int32(base + d)) * inverse * norm[d])
+                if lane + 32 * j < dim:
+                    ptx.stsf(stage, int32(base + lane + 32 * j), x[j] * inverse * w[j])
             cuda.syncwarp()
 
     return turned

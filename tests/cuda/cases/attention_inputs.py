@@ -20,9 +20,8 @@ def case(label, a, inputs, selected=None, **words):
         LAYER_AT, inputs.flags | (16 if selected is not None else 0), inputs.eps,
     ]  # fmt: skip
     grid = ((a.heads + 2 * a.kv_heads + 3) // 4, a.rows)
-    return CacheCase(
-        label, f"attention_inputs_{limit}", grid, args, {0: wanted_q}, tolerance=2e-5, cache=8, pages=a.pages(k, v, a.count), **words
-    )
+    words |= {"cache": 8, "pages": a.pages(k, v, a.count)}
+    return CacheCase(label, f"attention_inputs_{limit}", grid, args, {0: wanted_q}, tolerance=2e-5, **words)
 
 
 def cases():

@@ -50,7 +50,8 @@ def declared():
     for c in CASES:
         rows = min(c["rows"], 2)
         first = c["first"] + c["rows"] - rows
-        a = Attention(rows, first, c["heads"], c["kv_heads"], c["key_dim"], c["value_dim"], c["window"], c["softcap"], 2 * c["branch"])
+        sizes = (c[name] for name in ("heads", "kv_heads", "key_dim", "value_dim", "window", "softcap"))
+        a = Attention(rows, first, *sizes, branches=2 * c["branch"])
         yield case("declared " + " ".join(str(v) for v in c.values()), a, 2)
 
 

@@ -16,8 +16,8 @@ def case(label, a, selected=None, **words):
         q, cells[2] = q[rows], len(rows)
     out = numpy.full((len(rows), a.heads * a.value_dim), numpy.nan, numpy.float32)
     args = [
-        q, out, cells, rows, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), q.shape[1], a.heads, a.kv_heads,
-        LAYER_AT, a.window, flags, a.scale, a.softcap,
+        q, out, cells, rows, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), q.shape[1], a.heads,
+        a.kv_heads, LAYER_AT, a.window, flags, a.scale, a.softcap,
     ]  # fmt: skip
     return Case(
         label, f"attention_tile_{a.key_dim}", (-(-len(rows) // 64), a.heads), args, {1: a.wanted(rows=rows)},
