@@ -24,9 +24,8 @@ from .export import device, kernel
 from .fragments import bound
 from .gated import FORMULAS
 
-BASE = 0x64006400  # halves of 1024
-FORMATS = list(bound(BASE).values())
-ONE, SIXTEENTH = 0x3C003C00, 0x2C002C00  # halves of 1 and 1/16
+FORMATS = list(bound().values())
+SHRUNK = 2.0**-9  # codes are halves of code * 2**-24 * gain; they become code * SHRUNK, scales are divided by it
 LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 rows meet no bank twice
 LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
 RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
@@ -52,21 +51,16 @@ def _weights(format):
     """Device function: a lane's halves of one row in a unit, from its codes."""
     record = format.record
     plain, with_minimum, codes = record.offset is None, record.offset == 0, format.codes
-    raised = record.raised and record.planes == 2
-    offset = record.offset or 0
-    low, high = halves_of(-1024 - offset), halves_of(-64 - offset)
+    raised = record.raised
+    gain, raised_gain, less = (halves_of(v) for v in (SHRUNK * 2.0**24, SHRUNK * 2.0**20, -SHRUNK * (record.offset or 0)))
 
-    def weights(raw, head, at, c, j, t, row, step, scale, minimum):
-        w0, w1, w2, w3 = codes(raw, head, at, c, j, t, row, step)
+    def weights(raw, head, o, c, j, shift, scale, minimum):
+        w0, w1, w2, w3 = codes(raw, head, o, c, j, shift)
         if not plain:
-            if raised:  # no branch: gain * code + 1024 -> code - offset
-                less, gain = uint32(low), uint32(ONE)
-                if j == 1:
-                    less, gain = uint32(high), uint32(SIXTEENTH)
-                w0, w1, w2, w3 = ptx.fma2(w0, gain, less), ptx.fma2(w1, gain, less), ptx.fma2(w2, gain, less), ptx.fma2(w3, gain, less)
-            else:
-                less = uint32(low)
-                w0, w1, w2, w3 = ptx.add2(w0, less), ptx.add2(w1, less), ptx.add2(w2, less), ptx.add2(w3, less)
+            grow, sink = uint32(gain), uint32(less)
+            if raised and j == 1:
+                grow = uint32(raised_gain)
+            w0, w1, w2, w3 = ptx.fma2(w0, grow, sink), ptx.fma2(w1, grow, sink), ptx.fma2(w2, grow, sink), ptx.fma2(w3, grow, sink)
             if with_minimum:
                 w0, w1 = ptx.fma2(w0, scale, minimum), ptx.fma2(w1, scale, minimum)
                 w2, w3 = ptx.fma2(w2, scale, minimum), ptx.fma2(w3, scale, minimum)
@@ -81,19 +75,20 @@ def _loop(format, rest, shape):
     """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`."""
     record, id = format.record, format.block.id
     head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
-    block = format.block.elements
-    load_head, load_chunk, scales, weights = format.load_head, format.load_chunk, format.scales, _weights(format)
-    hop = record.hop == 32
-    unit_c, unit_j = (1, record.far) if record.far > 1 or planes == 1 else (planes, 1)
-    plain, with_minimum, split = record.offset is None, record.offset == 0, record.split
+    block, nbytes = format.block.elements, format.block.nbytes
+    place, load_head, load_chunk, scales, weights = format.place, format.load_head, format.load_chunk, format.scales, _weights(format)
+    hop, split, c_units, j_units = record.hop == 32, record.split, record.c_units, record.j_units
+    plain, with_minimum = record.offset is None, record.offset == 0
+    part_chunks, part_units = chunks // record.parts, elements // record.parts // 32
+    half_steps = 1 if block > elements else 0  # log2 of the steps in a block
+    step_bytes = max(elements // block, 1) * nbytes
+    grow = 1 / SHRUNK
     heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
-    ahead_chunks = 2
     splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
     pieces, piece_rows = shape.tokens * elements // 8 // group, group * 8 // elements
     region, tiles = shape.tokens * elements // 2, shape.tokens // 8
     row_words, row_pieces = elements // 2, elements // 8
     piece_bits, group_bits = row_pieces.bit_length() - 1, group.bit_length() - 1
-    column_shift = 5 if elements == 256 else 4
     flip = 2 if hop else 4  # pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank
 
     @device
@@ -110,18 +105,18 @@ def _loop(format, rest, shape):
             size = uint32(16)
             if i * piece_rows >= left:
                 size = uint32(0)
-            place = int32(to + (row + i * piece_rows) * row_words + 4 * (piece ^ (flip * ((row + i * piece_rows) & 1))))
-            ptx.cp_async16z(sh, place, x, int32(i * piece_rows * line * 4), size)
+            goal = int32(to + (row + i * piece_rows) * row_words + 4 * (piece ^ (flip * ((row + i * piece_rows) & 1))))
+            ptx.cp_async16z(sh, goal, x, int32(i * piece_rows * line * 4), size)
         ptx.cp_async_commit()
 
     @device
-    def scale_of(kept, r, c, j, t, lane):
-        """(scale, minimum) of row r in unit (c, j), each twice: the lane that decoded them hands them out."""
-        column = int32((32 * (unit_c * c + unit_j * j) + 8 * t) >> column_shift)
-        if hop:
-            column = int32((64 * c + 16 * j + 32 * (t >> 1)) >> column_shift)
-        source = int32((lane & 28) | (column >> 1))
-        odd = int32(column & 1)
+    def scale_of(kept, r, unit, lane):
+        """(scale, minimum) of row r in a unit of a part, each twice: the lane that decoded them hands them out."""
+        odd = int32(unit & 1)
+        source = int32((lane & 28) | (unit >> 1))
+        if split:
+            odd = int32((lane >> 1) & 1)
+            source = int32((lane & 28) | unit)
         if with_minimum:
             first, second = kept[2 * r], kept[2 * r + 1]
             if split:  # lanes differ in which one they need
@@ -134,7 +129,18 @@ def _loop(format, rest, shape):
         both = ptx.shfl_idx_u(kept[2 * r], source)
         return ptx.prmt(both, both, uint32(0x1010 + 0x2222 * odd)), uint32(0)
 
-    def loop(type, at, xh, sh, count, columns, token0, tid, raw, sums):
+    @device
+    def keep(raw, t, part, kept):
+        """A part's scales of the lane's columns, as halves."""
+        for r in range(LANE_ROWS):
+            s0, s1, m0, m1 = scales(raw, r * head, t, part)
+            s0, s1 = float32(s0 * float32(grow)), float32(s1 * float32(grow))
+            if with_minimum:
+                kept[2 * r], kept[2 * r + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
+            else:
+                kept[2 * r] = ptx.f2h2(s0, s1)
+
+    def loop(type, row, xh, sh, count, columns, token0, tid, raw, sums):
         if type == id:
             lane, t = int32(tid & 31), int32(tid & 3)
             warps = int32(tid >> group_bits)  # which group
@@ -148,12 +154,11 @@ def _loop(format, rest, shape):
             last = int32(columns // block - 1)
             steps = int32((columns + elements - 1) // elements)
             step = int32(min(warps, int32(steps - 1)))
-            base = int64(0)
             for r in range(LANE_ROWS):
-                load_head(base, at[r], step, last, t, uint32(1), raw, r * head)
-            for r in range(LANE_ROWS):
-                load_chunk(base, at[r], step, last, t, int32(0), uint32(1), raw, heads + r * words)
-                load_chunk(base, at[r], step, last, t, int32(1), uint32(1), near, r * words)
+                at = place(row[r], step, t)
+                load_head(at, step, t, last, uint32(1), raw, r * head)
+                load_chunk(at, step, t, last, int32(0), uint32(1), raw, heads + r * words)
+                load_chunk(at, step, t, last, int32(1), uint32(1), near, r * words)
             ptx.pdl_wait()
             g = int32(lane >> 2)
             odd = int32(g & 1)
@@ -178,38 +183,36 @@ def _loop(format, rest, shape):
                     cuda.syncthreads()
                 step = int32(min(index, int32(steps - 1)))
                 coming = int32(min(int32(index + splits), int32(steps - 1)))
-                if not plain:
-                    for r in range(LANE_ROWS):
-                        s0, s1, m0, m1 = scales(raw, r * head, t, at[r], step)
-                        if with_minimum:
-                            kept[2 * r], kept[2 * r + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
-                        else:
-                            kept[2 * r] = ptx.f2h2(s0, s1)
-                    for r in range(LANE_ROWS):
-                        load_head(base, at[r], coming, last, t, uint32(1), following, r * head)
+                for r in range(LANE_ROWS):
+                    load_head(place(row[r], coming, t), coming, t, last, uint32(1), following, r * head)
                 c = int32(0)
                 while c < chunks:
-                    soon, there = step, int32(c + ahead_chunks)
+                    if not plain and c & (part_chunks - 1) == 0:
+                        keep(raw, t, int32(c // part_chunks), kept)
+                    soon, there = step, int32(c + 2)  # the words are asked for two chunks ahead
                     if there >= chunks:
                         soon, there = coming, int32(there - chunks)
                     for r in range(LANE_ROWS):
-                        load_chunk(base, at[r], soon, last, t, there, uint32(1), late, r * words)
+                        load_chunk(place(row[r], soon, t), soon, t, last, there, uint32(1), late, r * words)
                     for j in range(planes):
+                        unit = int32(c_units * (c & (part_chunks - 1)) + j_units * j)
+                        if hop:
+                            unit = int32(c & (part_chunks - 1))
                         for r in range(LANE_ROWS):
                             scale, minimum = uint32(0), uint32(0)
                             if not plain:
-                                scale, minimum = scale_of(kept, r, c, j, t, lane)
-                            o = heads + r * words
+                                scale, minimum = scale_of(kept, r, unit, lane)
+                            shift = uint32(int32(int32(row[r] + int64(step >> half_steps) * step_bytes) & 2) << 3)
                             a[4 * r], a[4 * r + 1], a[4 * r + 2], a[4 * r + 3] = weights(
-                                raw, r * head, o, c, j, t, at[r], step, scale, minimum
+                                raw, r * head, heads + r * words, c, j, shift, scale, minimum
                             )
-                        place = int32(now + x_at + 16 * ((unit_c * c + unit_j * j) ^ odd))
+                        from_x = int32(now + x_at + 16 * ((int32(c // part_chunks) * part_units + unit) ^ odd))
                         if hop:
-                            place = int32(now + x_at + 32 * c + 8 * (j ^ odd))
+                            from_x = int32(now + x_at + 32 * c + 8 * (j ^ odd))
                         for n in range(0, tiles, 4):
                             for i in range(4):
                                 b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(
-                                    sh, int32(place + (n + i) * 8 * row_words)
+                                    sh, int32(from_x + (n + i) * 8 * row_words)
                                 )
                             for s in range(2):
                                 for i in range(4):
@@ -230,13 +233,13 @@ def _loop(format, rest, shape):
                     now = int32(0)
                 index = int32(index + splits)
         else:
-            rest(type, at, xh, sh, count, columns, token0, tid, raw, sums)
+            rest(type, row, xh, sh, count, columns, token0, tid, raw, sums)
 
     return device(loop)
 
 
 @device
-def no_loop(type, at, xh, sh, count, columns, token0, tid, raw, sums):
+def no_loop(type, row, xh, sh, count, columns, token0, tid, raw, sums):
     ptx.pdl_wait()
 
 
@@ -335,7 +338,7 @@ def _kernel(shape):
         g = int32(lane >> 2)
         sh = cuda.shared.array(0, uint32, alignment=128)
         raw = cuda.local.array(RAW, uint32)
-        at = cuda.local.array(LANE_ROWS, int64)
+        row_at = cuda.local.array(LANE_ROWS, int64)
         sums = cuda.local.array(count_sums, float32)
         for k in range(count_sums):
             sums[k] = float32(0)
@@ -360,8 +363,8 @@ def _kernel(shape):
                 row = int32(row0 + g + 8 * (r & 1))
                 if r >= 2:
                     matrix = w1
-            at[r] = ptx.address(matrix, int64(min(row, int32(rows - 1))) * line)
-        loop(type, at, xh, sh, count, columns, token0, tid, raw, sums)
+            row_at[r] = ptx.address(matrix, int64(min(row, int32(rows - 1))) * line)
+        loop(type, row_at, xh, sh, count, columns, token0, tid, raw, sums)
         epilogue(
             sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale
         )
