@@ -27,7 +27,7 @@ SHAPES = {  # layers, width, heads, kv_heads, size, hidden, vocabulary
     "llama8B": (32, 4096, 32, 8, 128, 14336, 128256),
 }
 STATIC = 21504  # bytes of shared memory, an upper bound
-PARTS = "x>qkv q>att>o y>gate h>down x>head QKV O GATE DOWN HEAD all".split()
+PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all")
 BANDWIDTH = 4550.0  # GB/s that a kernel can read on an H200
 Q4, Q6 = 12, 14
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -125,10 +125,10 @@ class Decode:
         if self.epoch + tokens * (s.layers + 1) >= host.LAST_EPOCH:
             call("cuMemsetD32Async", ctypes.c_uint64(self.exchange), 0, ctypes.c_size_t(s.exchange_words()), d.stream)
             self.epoch = 1
-        values = [self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
-                  self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden,
-                  s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
-                  s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0]  # fmt: skip
+        values = [self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch,
+                  self.stops, self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size,
+                  s.hidden, s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch,
+                  self.eps, s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
         cells = [kinds.get(letter, ctypes.c_uint64)(v) for letter, v in zip(host.PARAMETERS, values, strict=True)]
         parameters = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
@@ -165,7 +165,8 @@ def check(device, shape, layers, slot, tokens=3):
             decode.set(7, slot)
             decode.launch(tokens)
             failed = decode.failed()
-            runs.append((device.get(decode.logits, sizes.vocabulary, numpy.float32), device.get(decode.out, tokens + 1, numpy.int32)))
+            logits = device.get(decode.logits, sizes.vocabulary, numpy.float32)
+            runs.append((logits, device.get(decode.out, tokens + 1, numpy.int32)))
         (logits, out), same = runs[0], all((a == b).all() for a, b in zip(*runs, strict=True))
         cache, token, gap = start.copy(), 7, 0.0
         for i in range(tokens):
@@ -177,17 +178,22 @@ def check(device, shape, layers, slot, tokens=3):
         away = numpy.abs(found[:, :, :, filled].astype(numpy.float32) - cache[:, :, :, filled].astype(numpy.float32)).max()
         error = (logits - wanted) / wanted.std()
         good = not failed and same and gap < 0.05 and numpy.abs(error).max() < 0.05
-        print(f"check {shape} {name} {layers} layers, slot {slot}: logits off by {error.std():.2e} std (largest {numpy.abs(error).max():.2e}),"
-              f" cache by {away:.2e}, chosen within {gap:.2e} std of the best, two runs {'equal' if same else 'DIFFER'},"
-              f" {'failed waits' if failed else 'no failed wait'}: {'ok' if good else 'WRONG'}", flush=True)  # fmt: skip
+        print(f"check {shape} {name} {layers} layers, slot {slot}: logits off by {error.std():.2e} std (largest"
+              f" {numpy.abs(error).max():.2e}), cache by {away:.2e}, chosen within {gap:.2e} std of the best, two runs"
+              f" {'equal' if same else 'DIFFER'}, {'failed waits' if failed else 'no failed wait'}: {'ok' if good else 'WRONG'}", flush=True)  # fmt: skip
     device.free()
+
+
+POOL = {}
 
 
 def fill(device, type_id, rows, columns, random):
     """Random blocks of a whole matrix on the device: a few megabytes, repeated."""
-    some = blocks_of(type_id, min(rows, max(64, (4 << 20) // columns)), columns, random, columns**-0.5).reshape(-1)
-    total = rows * (some.size // min(rows, max(64, (4 << 20) // columns)))
-    address = device.put(some) if some.size >= total else device.alloc(total)
+    if (type_id, columns) not in POOL:
+        POOL[type_id, columns] = blocks_of(type_id, (8 << 20) // columns, columns, random, columns**-0.5)
+    some = POOL[type_id, columns]
+    total, some = rows * some.shape[1], some.reshape(-1)
+    address = device.alloc(total)
     at = 0
     while at < total:
         size = min(some.size, total - at)
@@ -249,9 +255,9 @@ def measure(decode, label, context, total, batch, repeats, profile):
     same = (results[0] == results[1]).all() and (results[2] == results[3]).all()
     finite = all(numpy.isfinite(r).all() for r in results)
     share = total / times[batch] / 1000 / BANDWIDTH * 100
-    print(f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch = {1e6 / times[batch]:.0f} tok/s;"
-          f" {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results {'repeat' if same else 'DIFFER'}"
-          f"{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}", flush=True)  # fmt: skip
+    print(f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch = {1e6 / times[batch]:.0f}"
+          f" tok/s; {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results"
+          f" {'repeat' if same else 'DIFFER'}{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}", flush=True)  # fmt: skip
     if profile:
         cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16)[:, :11] / batch
         scale = times[batch] / cycles[:, 10].mean()
@@ -268,7 +274,7 @@ def main():
         if kind == "check":
             check(device, shape, *map(int, rest))
         else:
-            words = {k: v for k, v in (word.split("=") for word in rest[1:])}
+            words = dict(word.split("=") for word in rest[1:])
             early = [int(n) for n in words.pop("early", "0").split(",")]
             timing(device, shape, [int(n) for n in rest[0].split(",")], early, **{k: int(v) for k, v in words.items()})
         print(f"   {time.perf_counter() - begun:.1f} s", flush=True)

@@ -63,7 +63,8 @@ class Dense:
     def cache(self, slots):
         """float16 keys and values [layers, 2, kv_heads, slots, size]."""
         s = self.sizes
-        return self.random.standard_normal((s.layers, 2, s.kv_heads, slots, s.size), numpy.float32).astype(numpy.float16)
+        shape = (s.layers, 2, s.kv_heads, slots, s.size)
+        return numpy.random.default_rng(2).standard_normal(shape, numpy.float32).astype(numpy.float16)
 
     def turn(self, x, position):
         """Rotate heads [n, size]."""
@@ -109,7 +110,8 @@ class Dense:
         full[:, :, :, : cache.shape[3]] = cache
         split = full.reshape(s.layers, 2, s.kv_heads, count, PAGE, s.size).transpose(3, 0, 1, 2, 4, 5)
         layer_bytes = 2 * s.kv_heads * PAGE * s.size * 2
-        return [numpy.ascontiguousarray(p).reshape(-1).view(numpy.uint16) for p in split], [i * layer_bytes for i in range(s.layers)]
+        pages = [numpy.ascontiguousarray(p).reshape(-1).view(numpy.uint16) for p in split]
+        return pages, [i * layer_bytes for i in range(s.layers)]
 
     def cache_of(self, pages):
         """The inverse of `pages`."""
@@ -120,8 +122,10 @@ class Dense:
     def arrays(self):
         """Every weight array, in the order of `table`."""
         flat = [b for row in self.blocks for b in row] + [self.output]
-        vectors = [v for n, h, b in zip(self.norms, self.head_norms, self.biases, strict=True) for v in (*n, *h, *b) if v is not None]
-        return [numpy.append(a.reshape(-1), numpy.zeros(-a.nbytes % 16 + 16, numpy.uint8)) for a in flat] + vectors + [self.output_norm]
+        groups = zip(self.norms, self.head_norms, self.biases, strict=True)
+        vectors = [v for n, h, b in groups for v in (*n, *h, *b) if v is not None]
+        padded = [numpy.append(a.reshape(-1), numpy.zeros(-a.nbytes % 16 + 16, numpy.uint8)) for a in flat]
+        return [*padded, *vectors, self.output_norm]
 
     def table(self, addresses, cache_at):
         """The kernel's table for arrays() at these addresses."""
@@ -133,8 +137,7 @@ class Dense:
         layers = []
         for i, pairs in enumerate(matrices):
             take = lambda group: [0 if v is None else next(at) for v in group]  # noqa: E731
-            layers.append(
-                {"matrices": pairs, "norms": take(self.norms[i]), "head_norms": take(self.head_norms[i]), "biases": take(self.biases[i])}
-            )
+            names = ("norms", "head_norms", "biases")
+            layers.append({"matrices": pairs} | {name: take(getattr(self, name)[i]) for name in names})
         final = (output, self.types[-1])
         return numpy.array(table(self.sizes, layers, final, final, next(at), cache_at), numpy.int64)

@@ -2,7 +2,6 @@
 
 import emulator
 import numpy
-import pytest
 from dense import Dense
 from run import Addresses
 
@@ -28,13 +27,14 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
     exchange = numpy.zeros(s.exchange_words(), numpy.uint32)
     logits, out = numpy.full(s.vocabulary, numpy.nan, numpy.float32), numpy.full(tokens + 1, -1, numpy.int32)
     status = numpy.zeros(s.blocks, numpy.uint32)
-    flags = (model.style == "neox") * host.HALVES | (model.act == "gelu") * host.GELU | (model.biases[0][0] is not None) * host.BIASED
+    flags = (model.style == "neox") * host.HALVES | (model.act == "gelu") * host.GELU
+    flags |= (model.biases[0][0] is not None) * host.BIASED
     scale = s.size**-0.5 * 1.4426950408889634
     arguments = [
         table, model.frequencies, Addresses(pages + arrays), cells, ids, positions, shared, branches,
         numpy.array([*stops, -1], numpy.int32), exchange, logits, out, status,
-        s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room, tokens, len(stops),
-        early, epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
+        s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room,
+        tokens, len(stops), early, epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
     ]  # fmt: skip
     emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages), cooperative=True)
     assert not status.any()
@@ -62,6 +62,19 @@ def test_two_tokens_of_mixed_formats():
     model = Dense(host.Sizes(2, 256, 4, 2, 64, 512, 300, 4), mixed, Q6)
     out, logits, wanted, found, cache = run(model, 105, 105, 5, 2, persistent.persistent((1, 1, 1)))
     assert out[0] == 2
+    check(logits, wanted, found, cache)
+
+
+def test_other_shapes_and_a_stop():
+    """Rows that end within a unit, one head per block, other rotary pairs, biases, gelu, hidden slots, several passes."""
+    sizes = host.Sizes(1, 288, 3, 1, 32, 160, 900, 3)
+    model = Dense(sizes, lambda layer: (Q8,) * 7, Q8, style="norm", act="gelu", head_norms=False, biases=True, dims=16)
+    kernel = persistent.persistent((2, 1, 2))
+    out, logits, wanted, found, cache = run(model, 20, 17, 5, 2, kernel, seen=5, branch=12, early=2)
+    assert out[0] == 2
+    check(logits, wanted, found, cache)
+    out, logits, wanted, found, cache = run(model, 20, 17, 5, 2, kernel, seen=5, branch=12, stops=(out[1],))
+    assert out[0] == 1
     check(logits, wanted, found, cache)
 
 

@@ -22,14 +22,28 @@ launch takes tokens * (layers + 1) epochs, starting with `epoch` >= 1; they must
 """
 
 from numba import cuda
-from numba.types import float32, float64, int32, int64, uint8, uint32
+from numba.types import float32, float64, int32, uint8, uint32
 
 from . import ptx
 from .export import device, kernel
 from .gated import gelu, silu
 from .persistent_attention import NONE, PAGES, attend, plan_attention
 from .persistent_exchange import SPLITS, heads_reader, hidden_reader, vector_reader
-from .persistent_phases import DOWN, ENTRY, GATE, HEAD, LINE, OUT, PAIRED, QKV, columns_of, entry64, first_of_share, rows_in_pass, rows_of
+from .persistent_phases import (
+    DOWN,
+    ENTRY,
+    GATE,
+    HEAD,
+    LINE,
+    OUT,
+    PAIRED,
+    QKV,
+    columns_of,
+    entry64,
+    first_of_share,
+    rows_in_pass,
+    rows_of,
+)  # fmt: skip
 from .persistent_rows import add_up, multiply
 from .persistent_stream import LIMIT, stream
 from .persistent_token import among, best_of_all, best_of_block, better, embedding
@@ -108,12 +122,11 @@ def bias_of(sh, line, row, query_rows, kv_rows):
 @device
 def hidden_packet(value, other, flags, ep):
     """The gated unit's result as a packet."""
+    gate = silu(value)
     if (flags & GELU) != 0:
-        value = gelu(value)
-    else:
-        value = silu(value)
-    value = min(max(float32(value * other), float32(-65000)), float32(65000))
-    return uint32((ptx.f2h2(value, float32(0)) & 65535) | (ep << uint32(16)))
+        gate = gelu(value)
+    product = min(max(float32(gate * other), float32(-65000)), float32(65000))
+    return uint32((ptx.f2h2(product, float32(0)) & 65535) | (ep << uint32(16)))
 
 
 @device
@@ -147,8 +160,8 @@ def persistent(slots, profiled=False):
 
     def decode(
         table, frequencies, pages, cells, ids, positions, shared, branches, stops, exchange, logits, out, status,
-        layers, width, heads, kv_heads, size, hidden, vocabulary, pairs, flags, stages, stage_bytes, room, tokens, stop_count, early,
-        epoch, eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
+        layers, width, heads, kv_heads, size, hidden, vocabulary, pairs, flags, stages, stage_bytes, room, tokens, stop_count,
+        early, epoch, eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
     ):  # fmt: skip
         """cells, ids, positions, shared, branches: the request block with one row (see attention); later tokens of a launch
         follow at the next slots and positions. query_scale: of the scores, times log2(e). stops: ids that end the launch.
@@ -187,8 +200,8 @@ def persistent(slots, profiled=False):
         prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid)
         if warp == 8:
             stream(
-                sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden, vocabulary,
-                tokens, lane,
+                sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden,
+                vocabulary, tokens, lane,
             )  # fmt: skip
             ptx.pdl_wait()
             if lane == 0 and state[1] > 0:
@@ -256,9 +269,9 @@ def persistent(slots, profiled=False):
                             if plan[0] < heads:
                                 last_layer = layer + 1 == layers
                                 attend(
-                                    sh, line, last_layer, exchange, at_q, at_a, at_s, where, inputs, weights, partial, spans, turned, ep,
-                                    plan, slot, seen, branch, query_rows, kv_rows, size, pairs, flags, eps, query_scale, tid, lane, warp,
-                                    state,
+                                    sh, line, last_layer, exchange, at_q, at_a, at_s, where, inputs, weights, partial, spans,
+                                    turned, ep, plan, slot, seen, branch, query_rows, kv_rows, size, pairs, flags, eps, query_scale,
+                                    tid, lane, warp, state,
                                 )  # fmt: skip
                             read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
                         elif phase == DOWN:

@@ -362,8 +362,8 @@ def attend(
             norm = int64(0)
             turning = int32(0)
         a, b = new_token(
-            exchange, int32(at_q + source * 2), ep, norm, turned, size, turning, (flags & HALVES) != 0, eps, scale, warp, lane, inputs,
-            int32(warp * WIDEST), state,
+            exchange, int32(at_q + source * 2), ep, norm, turned, size, turning, (flags & HALVES) != 0, eps, scale, warp, lane,
+            inputs, int32(warp * WIDEST), state,
         )  # fmt: skip
         if warp >= 2 and plan[7] != 0 and lane * 4 < size:
             i = int32(head_at + (slot & 255) * (size * 2) + lane * 8)

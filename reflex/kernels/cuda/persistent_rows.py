@@ -56,8 +56,8 @@ def store_sums(partial, at, rows, sums, lane):
 
 @device
 def multiply(
-    sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns, query_rows, kv_rows, vector, room,
-    into, warp, lane,
+    sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns, query_rows, kv_rows,
+    vector, room, into, warp, lane,
 ):  # fmt: skip
     """Rows first...last of a phase: every warp's part of each row's sum into partial[into + 256 warp + row]. The units of all
     tiles are dealt out to the warps in turn, so that a number of units per row that 8 does not divide costs little."""

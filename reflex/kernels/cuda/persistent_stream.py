@@ -11,7 +11,16 @@ from numba.types import int32, int64, uint32
 from . import ptx
 from .export import device
 from .persistent_phases import (
-    ENTRY, HEAD, QKV, columns_of, entry64, first_of_share, matrices_of, rows_in_matrix, rows_in_pass, rows_of,
+    ENTRY,
+    HEAD,
+    QKV,
+    columns_of,
+    entry64,
+    first_of_share,
+    matrices_of,
+    rows_in_matrix,
+    rows_in_pass,
+    rows_of,
 )  # fmt: skip
 
 LIMIT = 20000  # polls before a thread gives up, some 15 ms: nothing can hang
@@ -103,7 +112,10 @@ def drain(full, ring, state, stages):
 
 
 @device
-def stream(sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden, vocabulary, tokens, lane):
+def stream(
+    sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden, vocabulary, tokens,
+    lane,
+):  # fmt: skip
     """All weights of this block, for every token."""
     block = int32(cuda.blockIdx.x)
     blocks = int32(cuda.gridDim.x)
