@@ -51,6 +51,7 @@ class Generation:
         self.text = ""
         self.finish_reason = None
         self._rest = ""  # held back when Ctrl-C came
+        self._run = None  # tokens that the backend makes by itself, from the second on
         self._holder = StopHolder(stop)
         self._prompt = session.encode(prompt)
         self.prompt_tokens = len(self._prompt)
@@ -85,19 +86,31 @@ class Generation:
         count = len(self.token_ids)
         if count == self.max_tokens:
             return self._finish("length")
-        if count == 0:
-            self.session.sync(self._prompt)
-        else:
-            self.session.append(self.token_ids[-1])
-        token = self._pick(count)
+        token, logprob = self._next(count)
         if token in self._ends:
             return self._finish("stop")
-        logprob = self.session.plan.logprobs(0, [token])[0] if self.logprobs else None
         self.token_ids.append(token)
         shown = self._show(self._stream.feed(token))
         if self._holder.found:
             self.finish_reason = "stop"
         return Token(count, token, shown, logprob)
+
+    def _next(self, count):
+        """(the next token, its log-probability where that was asked for)."""
+        session = self.session
+        if count == 0:
+            session.sync(self._prompt)
+        else:
+            last = self.token_ids[-1]
+            if count == 1:
+                self._run = session.follow(last, self.sampling, count, self._ends, self.max_tokens - count)
+            if self._run is not None:
+                token, logprob = next(self._run)
+                session.accept(last)
+                return token, logprob if self.logprobs else None
+            session.append(last)
+        token = self._pick(count)
+        return token, session.plan.logprobs(0, [token])[0] if self.logprobs else None
 
     def _pick(self, count):
         """The next token by the sampling settings; `count` numbers the draws."""

@@ -54,7 +54,7 @@ def open_model(
 
 
 def _start_gpu(device, weights):
-    from .backends.cuda.backend import Gpu
+    from .backends.cuda.gpu import Gpu
 
     return Gpu(device, weights)
 

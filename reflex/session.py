@@ -11,7 +11,6 @@ from .errors import ContextOverflowError, InvalidInputError, StateError
 from .program.records import BATCH
 
 
-
 class Batch:
     """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
 
@@ -137,6 +136,18 @@ class Session:
     def append(self, token):
         """Extend the timeline by one token; its logits are then row 0."""
         self.sync([*self.ids, token])
+
+    def follow(self, token, sampling, draws, ends, most):
+        """An iterator of (id, log-probability) of the tokens after `token`, the next of this timeline, which the backend makes
+        by itself; None where it cannot. Whatever is taken from it must be told to `accept`, `token` first."""
+        start = getattr(self.plan, "follow", None)
+        return start and start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most)
+
+    def accept(self, token):
+        """The backend has computed `token` as the next of this timeline (see `follow`)."""
+        del self._slots.ids[len(self.ids) :]
+        self.ids.append(token)
+        self._slots.ids.append(token)
 
     def rewind(self, count):
         """Keep the first `count` tokens of the timeline; what the cache holds of them is reused later."""

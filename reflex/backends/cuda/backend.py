@@ -1,70 +1,21 @@
 """The cuda backend: a Program as launches of ahead-of-time compiled kernels over weights that lie on the device as in the file.
 
-A Gpu starts before the model is opened: driver, context, kernels and upload pass on a thread of their own. A Plan lowers the
-program for each batch size it meets and keeps the latest; one token after another is a CUDA graph. Every copy and launch
-goes through one stream, so results are the same, bit for bit, every time. Nothing here imports numpy or numba.
+A Plan lowers the program for each batch size it meets and keeps the latest; one token after another is a CUDA graph. Every
+copy and launch goes through one stream, so results are the same, bit for bit, every time. The device itself is a Gpu's affair
+(gpu.py). Nothing here imports numpy or numba.
 """
 
 from ... import native
-from ...errors import ContextOverflowError, InternalError, InvalidInputError, ReflexError
+from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH
-from . import device, module, upload
+from .decode import Decoder, Run, supports
 from .launch import Chain
 from .lowering import Lowering
-from .memory import CELLS, SLOTS, WEIGHTS, Layout, Memory
+from .memory import CELLS, SLOTS, WEIGHTS, Memory
 
 SHAPES = 8  # batch sizes whose launches are kept
-ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, unused (kernels/cuda/logits.py)
-
-
-class Gpu:
-    """A device on its way to a model's weights."""
-
-    def __init__(self, selection="", weights="quantized"):
-        self.weights = weights
-        self.starting = device.begin(selection or None)
-        self.image = self.module = self.layout = self.upload = None
-        self.base = 0  # device address of the weights
-
-    def load(self, file):
-        """Queue the loading of kernels and weights behind the start of the device."""
-        self.layout = Layout(file)
-        self.upload = upload.Upload(file.shards)
-        for tensor in file.tensors.values():
-            self.upload.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
-        self.starting.then(self._load)
-
-    def _load(self, found):
-        self.module = module.Module(found, self.choose(found))
-        self.base = found.allocate(self.layout.size, "the weights")
-        found.mark("arena")
-        self.upload.begin(found, self.base)
-
-    def choose(self, found):
-        """The Images of kernels that fit the device."""
-        if self.image is None:
-            self.image = module.choose(found)
-        return self.image
-
-    @property
-    def description(self):
-        found = self.starting.chosen()
-        return f"{found.name}, kernels {self.choose(found).target}"
-
-    def close(self):
-        """Give everything back; for a process that lives on."""
-        if self.upload is not None:
-            self.upload.finish()
-        try:
-            found = self.starting.ready()
-        except ReflexError:  # said where the device was wanted
-            self.starting.close()
-            return
-        if self.base:
-            found.free(self.base)
-        if self.module is not None:
-            self.module.close()
-        found.close()
+ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
+QUERIES = 4096  # log-probabilities asked for at once
 
 
 class Shape:
@@ -103,6 +54,7 @@ class Plan:
         self.shapes = {}  # (rows, wanted) -> Shape
         self.wanted = 0
         self.fetched = -1  # row whose logits the host holds
+        self.decoder = self.query = None  # made on first use
         self.host = native.alloc(4 * program.vocabulary, "logits")
         self.request = native.alloc(self.memory.request_bytes, "request")
         self.answer = native.alloc(ROW_STATS * self.memory.wanted_rows, "answers")
@@ -111,24 +63,31 @@ class Plan:
     # ---- the device ----
 
     def _open(self):
-        self.device = self.gpu.starting.ready()
-        self.module = self.gpu.module
-        self.gpu.upload.wait()
+        if self.device is None:
+            self.device = self.gpu.starting.ready()
+            self.module = self.gpu.module
+            self.gpu.upload.wait()
+
+    def lower(self, chain, rows, wanted):
+        """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
+        facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
+        return Lowering(*facts, rows, wanted).lower()
+
+    def settle(self, chain):
+        """Make a chain ready to run: every buffer it names is allocated and every address absolute."""
+        self._open()
+        self._place()
+        for number, base in self.arenas.items():
+            chain.rebase(number, base)
+        chain.rebase(WEIGHTS, self.gpu.base)
+        chain.bind(self.device, self.module)
 
     def _shape(self, rows, wanted):
         shape = self.shapes.pop((rows, wanted), None)
         if shape is None:
             chain = Chain(self.library)
-            facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
-            first, last = Lowering(*facts, rows, wanted).lower()
-            shape = Shape(chain, first, last)
-            if self.device is None:
-                self._open()
-            self._place()
-            for number, base in self.arenas.items():
-                chain.rebase(number, base)
-            chain.rebase(WEIGHTS, self.gpu.base)
-            chain.bind(self.device, self.module)
+            shape = Shape(chain, *self.lower(chain, rows, wanted))
+            self.settle(chain)
             while len(self.shapes) >= SHAPES:
                 self._drop(next(iter(self.shapes)))
         self.shapes[rows, wanted] = shape  # the latest is last
@@ -156,11 +115,11 @@ class Plan:
             self.device.synchronize()
             block.free()
 
-    def _address(self, relative):
+    def address(self, relative):
         """Device address of a relative one in an arena."""
         return self.arenas[relative >> 48 & 0xFF] + (relative & ((1 << 48) - 1))
 
-    def _grow(self, slots):
+    def grow(self, slots):
         """Make sure that the cache has pages for `slots` slots."""
         first = len(self.page_addresses)
         count = (slots + SLOTS - 1) // SLOTS - first
@@ -170,7 +129,7 @@ class Plan:
             self.page_addresses.append(self.device.allocate(self.memory.page_bytes, f"a cache of {slots} tokens"))
         self.allocated += count * self.memory.page_bytes
         block = (native.Int64 * count)(*self.page_addresses[first:])
-        self.device.copy_in(self._address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
+        self.device.copy_in(self.address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
         self.device.synchronize()
 
     @property
@@ -200,7 +159,7 @@ class Plan:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
         wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
         shape = self._shape(count, len(wanted))
-        self._grow(first_slot + count)
+        self.grow(first_slot + count)
         self._send((count, first_slot, len(wanted)), ids, positions, shared, branch, wanted)
         self.wanted, self.fetched, self.answered = len(outputs), -1, False
         shape.runs += 1
@@ -220,7 +179,7 @@ class Plan:
             at = CELLS + number * rows
             for i, value in enumerate(values, at):
                 view[i] = value
-        self.device.copy_in(self._address(self.memory.cells), self.request.address, self.memory.request_bytes)
+        self.device.copy_in(self.address(self.memory.cells), self.request.address, self.memory.request_bytes)
 
     # ---- results ----
 
@@ -233,7 +192,7 @@ class Plan:
         """float32[vocabulary] of wanted row `row` on the host, valid until the next evaluation; argmax and sample use this copy."""
         if self.fetched != self._row(row):
             size = 4 * self.vocabulary
-            self.device.copy_out(self.host.address, self._address(self.memory.places["logits"]) + size * row, size)
+            self.device.copy_out(self.host.address, self.address(self.memory.places["logits"]) + size * row, size)
             self.device.synchronize()
             self.fetched = row
         return native.view(self.host.address, self.vocabulary, "f")
@@ -245,18 +204,24 @@ class Plan:
             return []
         if min(token_ids) < 0 or max(token_ids) >= self.vocabulary:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(token_ids))
-        self.logits(row)
-        block = (native.Int64 * (2 * count + 1))(*token_ids)
-        at = native.address_of(block)
-        self.library.logprobs(self.host.address, self.vocabulary, at, count, at + 8 * count, at + 16 * count)
-        return native.view(at + 8 * count, count, "d").tolist()
+        self._row(row)
+        found = []
+        for first in range(0, count, QUERIES):
+            found += self._ask(row, token_ids[first : first + QUERIES])
+        return found
+
+    def _ask(self, row, token_ids):
+        """One launch of the kernel `logprobs`."""
+        if self.query is None:
+            self.query = Query(self)
+        return self.query.run(row, token_ids)
 
     def argmax(self, row):
         if self.fetched == self._row(row):
             return self.library.argmax(self.host.address, self.vocabulary)
         if not self.answered:
             size = ROW_STATS * self.wanted
-            self.device.copy_out(self.answer.address, self._address(self.memory.stats), size)
+            self.device.copy_out(self.answer.address, self.address(self.memory.stats), size)
             self.device.synchronize()
             self.answered = True
         return native.view(self.answer.address + ROW_STATS * row, 4, "i")[2]
@@ -271,8 +236,28 @@ class Plan:
         finally:
             heap.free()
 
+    def follow(self, token, slot, sampling, draws, recent, ends, most):
+        """An iterator of up to `most` (id, log-probability) that the device makes by itself after `token`, the input of slot
+        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before."""
+        if not supports(sampling, ends):
+            return None
+        if self.decoder is None:
+            self.decoder = Decoder(self)
+        return Run(self.decoder, token, slot, sampling, draws, recent, ends, most)
+
+    def place_request(self, token, slot):
+        """Send the request block of one token in the timeline itself."""
+        self.grow(slot + 1)
+        self._send((1, slot, 1), (token,), (slot,), (0,), (0,), (0,))
+        self.wanted, self.fetched, self.answered = 0, -1, False
+
     def close(self):
         """Give back all device memory and the device."""
+        if self.decoder is not None:
+            self.device.synchronize()
+            self.decoder.close()
+        if self.query is not None:
+            self.query.close()
         for key in list(self.shapes):
             self._drop(key)
         if self.device is not None:
@@ -285,3 +270,36 @@ class Plan:
             mapping.free()
 
 
+
+
+class Query:
+    """Log-probabilities of single tokens: one launch, one small copy each way."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        m = plan.memory
+        self.place = m.named("query", 12 * QUERIES)  # rows, ids, results
+        self.host = native.alloc(12 * QUERIES, "query")
+        self.chain = Chain(plan.library)
+        values = m.places["logits"], m.stats, self.place, self.place + 4 * QUERIES, self.place + 8 * QUERIES, plan.vocabulary, 0
+        self.chain.add(plan.image.kernel("logprobs"), 1, values)
+        plan.settle(self.chain)
+
+    def run(self, row, token_ids):
+        count, device, address = len(token_ids), self.plan.device, self.host.address
+        numbers = native.view(address, 2 * QUERIES, "i")
+        for i, token in enumerate(token_ids):
+            numbers[i], numbers[QUERIES + i] = row, token
+        self.chain.set(0, 6, count)
+        self.chain.grid(0, (count + 127) // 128)
+        place = self.plan.address(self.place)
+        device.copy_in(place, address, 4 * (QUERIES + count))
+        self.chain.run()
+        results = 8 * QUERIES
+        device.copy_out(address + results, place + results, 4 * count)
+        device.synchronize()
+        return native.view(address + results, count, "f").tolist()
+
+    def close(self):
+        self.chain.close()
+        self.host.free()

@@ -141,6 +141,13 @@ class Device:
         """Wait until the stream is done; DeviceError when something in it failed."""
         call("cuStreamSynchronize", self.stream)
 
+    def idle(self):
+        """Whether nothing is queued; DeviceError when something failed."""
+        status = driver.function("cuStreamQuery")(self.stream)
+        if status not in (0, driver.NOT_READY):
+            raise driver.failure("cuStreamQuery", status)
+        return status == 0
+
     def close(self):
         """Give back stream and context; only a process that lives on needs this."""
         if self.context and getpid() == self.process:

@@ -17,10 +17,17 @@ Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags of
 LAYER_UNIT = 512  # bytes
 ATTENTION_TILE = 64  # slots
 MOST_SPLITS = 64
-RESIDENT = 3  # blocks of products of one token that share a multiprocessor
 SEGMENTS = 3
-TILE = 16  # weight rows per block of products of few tokens
-FEW = 16  # products of up to this many tokens are columns of one matrix tile
+TILE = 16  # weight rows of products of one token
+TOKEN_TILES = (32, 64), (64, 128)  # kernels/cuda/linear_tiles.py: tokens and weight rows of a block, by tokens
+TOKEN_TILE_BYTES = 65536
+FEW = 16  # attention of up to this many tokens is split over the slots
+
+
+def tile_bytes(dim):
+    """Dynamic shared memory of attention_tile."""
+    pitch = 2 * dim + 16
+    return 128 * pitch if dim < 256 else (64 + 64) * pitch
 
 
 def in_fragments(kind):
@@ -193,10 +200,8 @@ class Lowering:
             self._slow(record, source, sizes, outs, rows)
         elif rows == 1:
             self._row(record, source, sizes, outs)
-        elif "linear_rows" in self.image:
-            self._few(record, source, sizes, outs, rows)
         else:
-            self._slow(record, source, sizes, outs, rows)
+            self._many(record, source, sizes, outs, rows)
 
     def _segments(self, steps, sizes, outs, strides):
         """Parameters of up to three matrices; with `strides`, each with the floats per row of its result."""
@@ -214,22 +219,46 @@ class Lowering:
         columns = source[-1]
         tiles = sum(blocks(size[2], TILE) for size in sizes)
         gated = record.mode == "gated"
+        kinds = {size[0] for size in sizes}
+        kernel, resident = ("linear_row", 2) if len(kinds) > 1 else ("linear_row_" + by_id(kinds.pop()).name, 3)
+        most = resident * self.multiprocessors  # blocks at once
         splits, steps = 1, blocks(columns, 256)
-        while splits < (4 if gated else 8) and 2 * splits <= steps and 2 * splits * tiles <= 8 * RESIDENT * self.multiprocessors:
+        while splits < (4 if gated else 8) and 2 * splits <= steps and 2 * splits * tiles <= 8 * most:
             splits *= 2
-        grid = min(blocks(tiles * splits, 8), RESIDENT * self.multiprocessors)
+        grid = min(blocks(tiles * splits, 8), most)
         padded = blocks(columns, 256) * 256
         values = (*source, *self._segments(record.steps, sizes, outs, False), *self._tail(record), splits)
-        self._add("linear_row", (grid,), values, 16 + 2 * padded + padded // 4)
+        self._add(kernel, (grid,), values, 16 + 2 * padded + padded // 4)
 
-    def _few(self, record, source, sizes, outs, rows):
-        """The product of several tokens."""
-        raise NotImplementedError
+    def _many(self, record, source, sizes, outs, rows):
+        """The product of several tokens, on tiles of them."""
+        pairs, factors, _ = self._halves(source, rows)
+        apart = record.mode == "gated" and sizes[0][0] != sizes[1][0]  # the kernel wants gate and up alike
+        if apart:
+            outs = self._own_outs(record, rows)
+        segments = self._segments(record.steps, sizes, outs, True)
+        tail = (0, 0, 1.0) if apart else self._tail(record)
+        tokens, tile_rows = next(tile for tile in TOKEN_TILES if rows <= tile[0] or tile is TOKEN_TILES[-1])
+        tiles = sum(blocks(size[2], tile_rows) for size in sizes)
+        if tail[0] == MODES["gated"]:
+            tiles = blocks(2 * sizes[0][2], tile_rows)
+        grid = blocks(rows, tokens), tiles
+        self._add(f"linear_tiles_{tokens}", grid, (pairs, factors, rows, source[-1], *segments, *tail), TOKEN_TILE_BYTES)
+        if apart:
+            self._gate(record, outs, rows)
+
+    def _gate(self, record, outs, rows):
+        """The activation of a feed-forward whose gate and up lie in buffers of their own."""
+        (gate, stride), (up, _) = outs
+        self._add("gated_" + record.act, (blocks(rows * stride, 1024),), (gate, up, rows * stride))
+
+    def _own_outs(self, record, rows):
+        return [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
 
     def _outs(self, record, rows):
         """[(address, floats per row)] of each product's result."""
         if record.out is None:
-            return [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
+            return self._own_outs(record, rows)
         address = self._at(record.out)[0] if record.mode == "add" else self._to(record.out, rows)
         return [(address, self._width(record.out))] * len(record.steps)
 
@@ -246,14 +275,13 @@ class Lowering:
         pairs, factors, _ = self._halves(source, rows)
         mode = 1 if record.mode == "add" else 0
         if record.mode == "gated":
-            outs = [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
+            outs = self._own_outs(record, rows)
         for step, (kind, columns, count), (out, stride) in zip(record.steps, sizes, outs, strict=True):
             bias = Own(self._bias, step) if step.weights[1] else 0
             values = (pairs, factors, rows, columns, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, mode)
             self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), (*values, float(record.scale)))
         if record.mode == "gated":
-            (gate, stride), (up, _) = outs
-            self._add("gated_" + record.act, (blocks(rows * stride, 1024),), (gate, up, rows * stride))
+            self._gate(record, outs, rows)
 
     # ---- attention ----
 
@@ -281,7 +309,7 @@ class Lowering:
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
         if self.rows > FEW and name in self.image:
             values = (q, out, m.cells, m.wanted, *mask, strides[0], *heads[:2], layer, window, 0, scale, cap)
-            self._add(name, (blocks(self.rows, 64), heads[0]), values, self._tile_shared(heads[2]))
+            self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
             return
         numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
         self._attention_row((q, k, v, out), norms, angles, mask, strides[0], heads, numbers, flags, floats)

@@ -351,7 +351,7 @@ int cuMemsetD32Async(u64 target, unsigned value, size_t words, void *stream) {
 
 /* ---- streams, events, launches, graphs ---- */
 
-typedef struct { int launches, copies; } Graph;
+typedef struct { int launches, copies; unsigned *history, capacity; } Graph;  // history: of the kernel `advance`
 typedef struct { Graph *capturing; } Stream;
 
 int cuStreamCreate(Stream **stream, unsigned flags) {
@@ -438,8 +438,13 @@ static void add(void **values, unsigned threads) {
 static int start(const unsigned *grid, const unsigned *block, unsigned shared, Stream *stream, Kernel *kernel, void **values) {
     if (!kernel || !stream) return INVALID_HANDLE;
     if (!grid[0] || !grid[1] || !grid[2] || shared > (unsigned)kernel->shared || block[0] * block[1] * block[2] > 1024) return INVALID_VALUE;
-    if (stream->capturing) stream->capturing->launches++;
-    else if (!strcmp(kernel->name, "add")) add(values, grid[0] * block[0]);
+    if (stream->capturing) {
+        stream->capturing->launches++;
+        if (!strcmp(kernel->name, "advance")) {  // kernels/cuda/advance.py
+            stream->capturing->history = *(unsigned **)values[10];
+            stream->capturing->capacity = *(unsigned *)values[11];
+        }
+    } else if (!strcmp(kernel->name, "add")) add(values, grid[0] * block[0]);
     return 0;
 }
 
@@ -496,6 +501,11 @@ int cuGraphLaunch(Graph *ready, Stream *stream) {
     CALL("cuGraphLaunch", "launches=%d copies=%d", ready->launches, ready->copies);
     CONTEXT;
     (void)stream;
+    if (ready->history) {  // one more token, of id 0
+        unsigned number = ready->history[0];
+        ready->history[4 + 2 * (number & (ready->capacity - 1))] = 0;
+        ready->history[0] = number + 1;
+    }
     return 0;
 }
 

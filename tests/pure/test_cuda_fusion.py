@@ -1,0 +1,66 @@
+"""Fusion loses no step, repeats none, and keeps every value that a later step reads."""
+
+from itertools import pairwise
+
+import pytest
+from tiny import MODELS, write
+
+from reflex.arch import load_spec
+from reflex.backends.cuda.fusion import Attention, Linear, NormAdd, Plain, fuse
+from reflex.gguf.reader import open_model
+from reflex.program import build
+
+
+@pytest.fixture(params=sorted(MODELS))
+def program(request, tmp_path):
+    file = open_model(str(write(request.param, tmp_path / "m.gguf")))
+    made = build(load_spec(file))
+    file.close()
+    return made
+
+
+def parts(record, steps):
+    """The program's steps that a record does."""
+    if isinstance(record, Plain):
+        return [record.step]
+    if isinstance(record, NormAdd):
+        return [record.norm, record.add]
+    if isinstance(record, Linear):
+        rest = [step for step in steps if record.mode != "store" and step.op in ("gated", "add") and step.out == record.out]
+        return [*([record.norm] if record.norm else []), *record.steps, *rest[:1]]
+    q, k, _ = record.step.ins
+    before = steps[: steps.index(record.step)]
+    turned = [step for step in before if step.op in ("head_rmsnorm", "rope") and step.out in (q, k)]
+    return [*turned[-len(turned) :], record.step]
+
+
+@pytest.mark.parametrize("selecting", [False, True])
+def test_every_step_is_done_once(program, selecting):
+    bounds = [0, *program.layers, len(program.steps)]
+    for first, last in pairwise(bounds):
+        steps = [step for step in program.steps[first:last] if step.op != "select"]
+        left = list(steps)
+        for record in fuse(program.steps[first:last], selecting):
+            if isinstance(record, Plain) and record.step.op == "select":
+                assert selecting
+                continue
+            for step in parts(record, left):
+                left.remove(step)
+        assert not left
+
+
+def test_a_layer_is_five_records(program):
+    """What a decode step launches: products with their norm, attention, output, feed-forward in two."""
+    first, last = program.layers[0], program.layers[1]
+    records = fuse(program.steps[first:last], False)
+    kinds = [type(record) for record in records if not isinstance(record, NormAdd)]
+    assert kinds == [Linear, Attention, Linear, Linear, Linear]
+
+
+def test_rows_are_selected_behind_attention(program):
+    first, last = program.layers[-2], program.layers[-1]
+    records = fuse(program.steps[first:last], True)
+    kinds = [record.step.op if isinstance(record, Plain) else type(record).__name__ for record in records]
+    assert kinds.index("select") == kinds.index("Attention") + 1
+    chosen = {record.step.out for record in records if isinstance(record, Plain) and record.step.op == "select"}
+    assert "x" in chosen and next(r for r in records if isinstance(r, Attention)).step.out in chosen
