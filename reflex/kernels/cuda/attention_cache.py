@@ -8,6 +8,12 @@ from .export import device
 
 
 @device
+def over(a, b):
+    """a // b of numbers that are not negative, in 32 bits."""
+    return int32(uint32(a) // uint32(b))
+
+
+@device
 def slot_at(index, low, first, branch):
     """The slot of the index-th visible one: [low, low + first), then from branch on."""
     slot = int32(low + index)
@@ -25,17 +31,18 @@ def page_of(pages, slot):
 
 def make_copy(dim):
     """copy(...): rows of keys or values of one tile on their way into shared memory; dim 0 serves any."""
+    rounding = 64 if dim else 32
     parts = dim // 8 if dim else 1
     step = 256 // parts
     passes = 128 // step if dim else 1
 
     @device
     def copy(sh, to, pitch, pages, offset, width, unit, start, count, skip, low, first, branch, tid):
-        """Rows start..start + count of the visible slots, zeros up to a multiple of 32; `skip`: an index that is not touched.
+        """Rows start..start + count of the visible slots, zeros up to a multiple of `rounding`; `skip`: an index to leave out.
 
         offset: bytes of this head in a page; width: values of a row, padded with zeros to a multiple of `unit`.
         """
-        full = int32((count + 31) & -32)
+        full = int32((count + rounding - 1) & -rounding)
         padded = int32((width + unit - 1) & -unit)
         if dim:
             chunk = int32(tid % parts)
@@ -122,5 +129,5 @@ def share_of(tiles, least, split, splits):
     """(first, last) tile of a split, and how many splits have tiles."""
     each = int32(max(least, int32(1)))
     if tiles > each * splits:
-        each = int32(int32(tiles + splits - 1) // splits)
-    return int32(split * each), int32(min(int32((split + 1) * each), tiles) - 1), int32(int32(tiles + each - 1) // each)
+        each = over(int32(tiles + splits - 1), splits)
+    return int32(split * each), int32(min(int32((split + 1) * each), tiles) - 1), over(int32(tiles + each - 1), each)

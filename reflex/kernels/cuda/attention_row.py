@@ -11,8 +11,8 @@ from the cells, so that one grid serves a growing context: splits without a tile
 adds all of them up in order. Products run on tensor cores with q and the weights in two halves each, high part in rows 0 to 7,
 low part in rows 8 to 15, so that only keys and values are rounded to float16.
 
-q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. cap 0: no soft cap. window 0: all. tile: slots, a multiple
-of 32 up to 128. least: tiles that a split takes at least. flags as in attention_inputs, and
+q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. cap 0: no soft cap. window 0: all. tile: slots, up to
+128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. flags as in attention_inputs, and
     32 inputs: rows = 1, and the kernel does the work of attention_inputs: q, k, v are the plain products
     64 early (with inputs): cells, positions, shared, branch, pages and the cache up to first_slot are read before the wait for the
        kernels before this one. Right when none of these was written since the step's first kernel, and that one was launched
@@ -23,7 +23,7 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import make_copy, page_of, seen_slots, share_of
+from .attention_cache import make_copy, over, page_of, seen_slots, share_of
 from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, SELECTED, append, half_pair, make_turned
 from .export import device, kernel
 
@@ -90,7 +90,7 @@ def heads_of(block, group):
     parts = int32((group + 7) >> 3)
     kv_head = block
     if parts > 1:
-        kv_head = int32(block // parts)
+        kv_head = over(block, parts)
     part = int32(block - kv_head * parts)
     return kv_head, part, int32(kv_head * group + 8 * part), int32(min(int32(8), int32(group - 8 * part)))
 
@@ -235,26 +235,32 @@ def put_weights(sh, weights, pw, full, score, top, warp, lane):
     return total
 
 
-def make_weigh(columns):
+def make_weigh(columns, exact):
+    """`exact`: 64 columns dims, and slots in multiples of 64."""
+    steps, slots = (2, 64) if exact else (4, 32)
+    halves = slots // 32
+
     @device
     def weigh(sh, weights, pw, values, vw, vd, full, acc, odd, warp, lane):
         """Adds weights x values for the groups of 8 dims warp, warp + 8, ... to the sums: acc of even, odd of odd 16 slots."""
         groups = int32((vd + 7) >> 3)
-        for s in range(4):
-            if 32 * s < full:
-                at = int32(weights + (lane & 15) * pw + 16 * s + 4 * (lane >> 4))
-                a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, at)
-                a4, a5, a6, a7 = ptx.ldmatrix_x4(sh, int32(at + 8))
-                for i in range(columns):
-                    if warp + 8 * i < groups:
-                        at = int32(values + (32 * s + lane) * vw + 4 * (warp + 8 * i))
-                        b0, b1, b2, b3 = ptx.ldmatrix_x4t(sh, at)
-                        acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = ptx.mma_f16(
-                            a0, a1, a2, a3, b0, b1, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]
-                        )
-                        odd[4 * i], odd[4 * i + 1], odd[4 * i + 2], odd[4 * i + 3] = ptx.mma_f16(
-                            a4, a5, a6, a7, b2, b3, odd[4 * i], odd[4 * i + 1], odd[4 * i + 2], odd[4 * i + 3]
-                        )
+        for s in range(steps):
+            if slots * s < full:
+                for h in range(halves):
+                    at = int32(weights + (lane & 15) * pw + slots // 2 * s + 16 * h + 4 * (lane >> 4))
+                    a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, at)
+                    a4, a5, a6, a7 = ptx.ldmatrix_x4(sh, int32(at + 8))
+                    for i in range(columns):
+                        there = warp + 8 * i < groups
+                        if exact or there:
+                            at = int32(values + (slots * s + 32 * h + lane) * vw + 4 * (warp + 8 * i))
+                            b0, b1, b2, b3 = ptx.ldmatrix_x4t(sh, at)
+                            acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3] = ptx.mma_f16(
+                                a0, a1, a2, a3, b0, b1, acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]
+                            )
+                            odd[4 * i], odd[4 * i + 1], odd[4 * i + 2], odd[4 * i + 3] = ptx.mma_f16(
+                                a4, a5, a6, a7, b2, b3, odd[4 * i], odd[4 * i + 1], odd[4 * i + 2], odd[4 * i + 3]
+                            )
 
     return weigh
 
@@ -339,10 +345,11 @@ def make_join(leave):
 
 def make(dim):
     limit = dim if dim else 512
+    rounding = 64 if dim else 32
     columns = limit // 64  # groups of 8 value dims per warp
     sums = columns * 4
     copy, prepare, scores = make_copy(dim), make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
-    weigh, leave = make_weigh(columns), make_leave(columns)
+    weigh, leave = make_weigh(columns, bool(dim)), make_leave(columns)
     join = make_join(leave)
 
     @kernel("FFFFFUFFFIIIIILiiiiiiiiiiifff", threads=256, blocks=2 if dim else 1, name=f"attention_row_{dim or 'any'}")
@@ -362,7 +369,7 @@ def make(dim):
         split = int32(cuda.blockIdx.y)
         kd = int32(dim) if dim else key_dim
         vd = int32(dim) if dim else value_dim
-        kv_head, part, head, count = heads_of(int32(cuda.blockIdx.x), int32(heads // kv_heads))
+        kv_head, part, head, count = heads_of(int32(cuda.blockIdx.x), over(heads, kv_heads))
         # shared memory, in words: keys, values, queries, weights; the stages of `prepare` lie where the weights come later
         kw = int32((((kd + 31) & -32) >> 1) + 4)
         vw = int32(4 * (((vd + 7) >> 3) | 1))
@@ -378,7 +385,7 @@ def make(dim):
         )
         seen = int32(first + own + 1 - branch)
         # tiles of this split, from the last to the first: the own slot is in the very last
-        tiles = int32(int32(seen + tile - 1) // tile)
+        tiles = over(int32(seen + tile - 1), tile)
         begin, t, active = share_of(tiles, least, split, int32(cuda.gridDim.y))
         busy = row < rows and t >= begin
         mine = int32(0)  # 2: this block gets the key and value of the own slot from k and v
@@ -418,7 +425,7 @@ def make(dim):
             odd[i] = float32(0)
         score = cuda.local.array(4, float32)
         while t >= begin:
-            full = int32((here + 31) & -32)
+            full = int32((here + rounding - 1) & -rounding)
             ptx.cp_async_wait(1)
             cuda.syncthreads()
             peak = scores(sh, queries, kw, kd, full, here, cap, score, warp, lane)

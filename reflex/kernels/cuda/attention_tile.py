@@ -15,7 +15,7 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import page_of
+from .attention_cache import over, page_of
 from .attention_inputs import SELECTED, half_pair
 from .attention_row import HIDDEN, capped, unit_of
 from .export import device, kernel
@@ -249,7 +249,7 @@ def make(dim):
         row1 = uint32(row0 + 8)
         furthest = owns[uint32(16 * warp + 15)]  # own slots ascend with the rows
         live = first_row + 16 * warp < rows
-        kv_head = int32(head // int32(heads // kv_heads))
+        kv_head = over(head, over(heads, kv_heads))
         key_at = int64(layer_at) * 512 + int64(kv_head) * (512 * dim)
         value_at = int64(layer_at) * 512 + int64(kv_heads + kv_head) * (512 * dim)
         left = int32(tiles_a + tiles_b)
