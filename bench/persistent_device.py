@@ -125,10 +125,12 @@ class Decode:
         if self.epoch + tokens * (s.layers + 1) >= host.LAST_EPOCH:
             call("cuMemsetD32Async", ctypes.c_uint64(self.exchange), 0, ctypes.c_size_t(s.exchange_words()), d.stream)
             self.epoch = 1
-        values = [self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch,
-                  self.stops, self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size,
-                  s.hidden, s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch,
-                  self.eps, s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0]  # fmt: skip
+        values = [
+            self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
+            self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary,
+            self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
+            s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0,
+        ]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
         cells = [kinds.get(letter, ctypes.c_uint64)(v) for letter, v in zip(host.PARAMETERS, values, strict=True)]
         parameters = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
@@ -178,9 +180,12 @@ def check(device, shape, layers, slot, tokens=3):
         away = numpy.abs(found[:, :, :, filled].astype(numpy.float32) - cache[:, :, :, filled].astype(numpy.float32)).max()
         error = (logits - wanted) / wanted.std()
         good = not failed and same and gap < 0.05 and numpy.abs(error).max() < 0.05
-        print(f"check {shape} {name} {layers} layers, slot {slot}: logits off by {error.std():.2e} std (largest"
-              f" {numpy.abs(error).max():.2e}), cache by {away:.2e}, chosen within {gap:.2e} std of the best, two runs"
-              f" {'equal' if same else 'DIFFER'}, {'failed waits' if failed else 'no failed wait'}: {'ok' if good else 'WRONG'}", flush=True)  # fmt: skip
+        print(
+            f"check {shape} {name} {layers} layers, slot {slot}: logits off by {error.std():.2e} std (largest"
+            f" {numpy.abs(error).max():.2e}), cache by {away:.2e}, chosen within {gap:.2e} std of the best, two runs"
+            f" {'equal' if same else 'DIFFER'}, {'failed waits' if failed else 'no failed wait'}: {'ok' if good else 'WRONG'}",
+            flush=True,
+        )
     device.free()
 
 
@@ -255,9 +260,12 @@ def measure(decode, label, context, total, batch, repeats, profile):
     same = (results[0] == results[1]).all() and (results[2] == results[3]).all()
     finite = all(numpy.isfinite(r).all() for r in results)
     share = total / times[batch] / 1000 / BANDWIDTH * 100
-    print(f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch = {1e6 / times[batch]:.0f}"
-          f" tok/s; {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results"
-          f" {'repeat' if same else 'DIFFER'}{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}", flush=True)  # fmt: skip
+    print(
+        f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch = {1e6 / times[batch]:.0f} tok/s;"
+        f" {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results {'repeat' if same else 'DIFFER'}"
+        f"{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}",
+        flush=True,
+    )
     if profile:
         cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16)[:, :11] / batch
         scale = times[batch] / cycles[:, 10].mean()

@@ -132,9 +132,9 @@ def hidden_packet(value, other, flags, ep):
 @device
 def count_block(exchange, at_t, phase):
     """Tell the others that this block has published its part of the phase."""
-    if phase == OUT or phase == HEAD:
+    if phase == OUT or phase == HEAD:  # noqa: SIM109
         ptx.red_relaxed_add(exchange, int32(at_t + 32), uint32(1))
-    if phase == GATE or phase == HEAD:  # the last epoch of a token has neither, but must count as the others
+    if phase == GATE or phase == HEAD:  # noqa: SIM109 (the last epoch of a token has neither, but counts as the others)
         ptx.red_relaxed_add(exchange, int32(at_t + 64), uint32(1))
     if phase == DOWN:
         ptx.red_relaxed_add(exchange, at_t, uint32(1))
