@@ -120,7 +120,7 @@ def make(limit):
     chunks, words = limit // 128, 4 * limit
     turned = make_turned(chunks)
 
-    @kernel("FFFFFFIILiiiiiiiiiif", threads=128, blocks=8, name=f"attention_inputs_{limit}")
+    @kernel("FFFFFFIILiiiiiiiiiif", threads=128, blocks=8 if limit == 128 else 4, name=f"attention_inputs_{limit}")
     def attention_inputs(
         q, k, v, q_norm, k_norm, angles, cells, wanted, pages,
         q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, flags, eps,

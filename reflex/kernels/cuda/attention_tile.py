@@ -314,10 +314,11 @@ def make(dim):
         total1 = ptx.rcp(sum_of_row(total1))
         row = int32(first_row + int32(row0))
         at0 = int32((row * heads + head) * dim + 2 * (lane & 3))
-        for n in range(columns):
-            if row < rows:
+        if row < rows:
+            for n in range(columns):
                 ptx.stf2(out, int32(at0 + 8 * n), acc[4 * n] * total0, acc[4 * n + 1] * total0)
-            if row + 8 < rows:
+        if row + 8 < rows:
+            for n in range(columns):
                 ptx.stf2(out, int32(at0 + 8 * heads * dim + 8 * n), acc[4 * n + 2] * total1, acc[4 * n + 3] * total1)
 
     return attention_tile
