@@ -3,12 +3,21 @@
 import numpy
 import pytest
 from cases.logits import stats_of
+from cases.sample import FILTERS, Order
 from emulator import launch
 
 from reflex.kernels.cuda.compile import load_all
 from reflex.sample import choose, penalize, uniform
 
 COLUMNS, STEPS, SEED, END, LAST = 300, 3, 77, 13, 3  # LAST: how many tokens the penalty looks back
+
+
+def test_the_reference_of_the_cases_is_the_definition():
+    random = numpy.random.default_rng(2)
+    for number in range(200):
+        x = random.integers(-4, 5, 30).astype("float32") if number & 1 else random.standard_normal(30, "float32")
+        settings = (0.7, *FILTERS[number % len(FILTERS)], random.random())
+        assert Order(x).draw(*settings) == choose(x.tolist(), *settings)
 
 
 def run(name, grid, *args):
