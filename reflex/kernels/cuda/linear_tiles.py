@@ -14,7 +14,8 @@ The next step's words are asked for as soon as a unit's are used. `splits` group
 take steps in turn; their sums are added in order at the end.
 """
 
-import numpy
+from struct import pack
+
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
@@ -34,7 +35,7 @@ silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
 
 def halves_of(value):
     """Two float16 of this value, as a word."""
-    return int(numpy.float16(value).view("u2")) * 0x10001
+    return int.from_bytes(2 * pack("<e", value), "little")
 
 
 class Shape:
@@ -60,7 +61,8 @@ def _weights(format):
             grow, sink = uint32(gain), uint32(less)
             if raised and j == 1:
                 grow = uint32(raised_gain)
-            w0, w1, w2, w3 = ptx.fma2(w0, grow, sink), ptx.fma2(w1, grow, sink), ptx.fma2(w2, grow, sink), ptx.fma2(w3, grow, sink)
+            w0, w1 = ptx.fma2(w0, grow, sink), ptx.fma2(w1, grow, sink)
+            w2, w3 = ptx.fma2(w2, grow, sink), ptx.fma2(w3, grow, sink)
             if with_minimum:
                 w0, w1 = ptx.fma2(w0, scale, minimum), ptx.fma2(w1, scale, minimum)
                 w2, w3 = ptx.fma2(w2, scale, minimum), ptx.fma2(w3, scale, minimum)
@@ -71,29 +73,13 @@ def _weights(format):
     return device(weights)
 
 
-def _loop(format, rest, shape):
-    """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`."""
-    record, id = format.record, format.block.id
-    head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
-    block, nbytes = format.block.elements, format.block.nbytes
-    place, load_head, load_chunk, scales, weights = format.place, format.load_head, format.load_chunk, format.scales, _weights(format)
-    hop, split, c_units, j_units = record.hop == 32, record.split, record.c_units, record.j_units
-    plain, with_minimum = record.offset is None, record.offset == 0
-    part_chunks, part_units = chunks // record.parts, elements // record.parts // 32
-    half_steps = 1 if block > elements else 0  # log2 of the steps in a block
-    step_bytes = max(elements // block, 1) * nbytes
-    grow = 1 / SHRUNK
-    heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
-    splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
-    pieces, piece_rows = shape.tokens * elements // 8 // group, group * 8 // elements
-    region, tiles = shape.tokens * elements // 2, shape.tokens // 8
-    row_words, row_pieces = elements // 2, elements // 8
-    piece_bits, group_bits = row_pieces.bit_length() - 1, group.bit_length() - 1
-    flip = 2 if hop else 4  # pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank
+def _fetch(record, shape):
+    """Device function: tokens' columns of a step, into shared memory; zeros behind the last column and the last token."""
+    row_words, row_pieces, group = record.elements // 2, record.elements // 8, 32 * shape.row_warps
+    pieces, piece_rows, piece_bits = shape.tokens * row_pieces // group, group // row_pieces, row_pieces.bit_length() - 1
+    flip = 2 if record.hop == 32 else 4  # pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank
 
-    @device
     def fetch(xh, sh, to, step, count, columns, token0, tid):
-        """Tokens' columns of a step, into shared memory; zeros behind the last column and the last token."""
         line = int32(((columns + 31) & -32) >> 1)
         piece, row = int32(tid & (row_pieces - 1)), int32(tid >> piece_bits)
         column = int32(step * row_words + piece * 4)
@@ -109,9 +95,24 @@ def _loop(format, rest, shape):
             ptx.cp_async16z(sh, goal, x, int32(i * piece_rows * line * 4), size)
         ptx.cp_async_commit()
 
-    @device
-    def scale_of(kept, r, unit, lane):
-        """(scale, minimum) of row r in a unit of a part, each twice: the lane that decoded them hands them out."""
+    return device(fetch)
+
+
+def _scales(format):
+    """Device functions: a lane keeps its columns' scales of a part, as halves; (scale, minimum) of a row in a unit, each twice."""
+    record, scales = format.record, format.scales
+    head, split, with_minimum, grow = record.head, record.split, record.offset == 0, 1 / SHRUNK
+
+    def keep(raw, t, part, kept):
+        for r in range(LANE_ROWS):
+            s0, s1, m0, m1 = scales(raw, r * head, t, part)
+            s0, s1 = float32(s0 * float32(grow)), float32(s1 * float32(grow))
+            if with_minimum:
+                kept[2 * r], kept[2 * r + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
+            else:
+                kept[2 * r] = ptx.f2h2(s0, s1)
+
+    def hand_out(kept, r, unit, lane):
         odd = int32(unit & 1)
         source = int32((lane & 28) | (unit >> 1))
         if split:
@@ -129,16 +130,45 @@ def _loop(format, rest, shape):
         both = ptx.shfl_idx_u(kept[2 * r], source)
         return ptx.prmt(both, both, uint32(0x1010 + 0x2222 * odd)), uint32(0)
 
-    @device
-    def keep(raw, t, part, kept):
-        """A part's scales of the lane's columns, as halves."""
-        for r in range(LANE_ROWS):
-            s0, s1, m0, m1 = scales(raw, r * head, t, part)
-            s0, s1 = float32(s0 * float32(grow)), float32(s1 * float32(grow))
-            if with_minimum:
-                kept[2 * r], kept[2 * r + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
-            else:
-                kept[2 * r] = ptx.f2h2(s0, s1)
+    return device(keep), device(hand_out)
+
+
+def _multiply(shape, row_words):
+    """Device function: products of a warp's 32 rows (halves a) and a unit's columns of all tokens, added to its sums."""
+    tiles = shape.tokens // 8
+
+    def multiply(a, sh, from_x, sums):
+        b = cuda.local.array(16, uint32)
+        for n in range(0, tiles, 4):
+            for i in range(4):
+                b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(sh, int32(from_x + (n + i) * 8 * row_words))
+            for s in range(2):
+                for i in range(4):
+                    for m in range(2):
+                        k, p, q, x = 4 * (m * tiles + n + i), 8 * m + 2 * s, 8 * m + 4 + 2 * s, 4 * i + 2 * s
+                        sums[k], sums[k + 1], sums[k + 2], sums[k + 3] = ptx.mma_f16(
+                            a[p], a[q], a[p + 1], a[q + 1], b[x], b[x + 1], sums[k], sums[k + 1], sums[k + 2], sums[k + 3]
+                        )
+
+    return device(multiply)
+
+
+def _loop(format, rest, shape):
+    """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`."""
+    record, id = format.record, format.block.id
+    head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
+    block, nbytes = format.block.elements, format.block.nbytes
+    place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
+    weights, fetch, multiply = _weights(format), _fetch(record, shape), _multiply(shape, elements // 2)
+    keep, hand_out = _scales(format)
+    hop, c_units, j_units, plain = record.hop == 32, record.c_units, record.j_units, record.offset is None
+    part_chunks, part_units = chunks // record.parts, elements // record.parts // 32
+    half_steps = 1 if block > elements else 0  # log2 of the steps in a block
+    step_bytes = max(elements // block, 1) * nbytes
+    heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
+    splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
+    group_bits = group.bit_length() - 1
+    region, row_words = shape.tokens * elements // 2, elements // 2
 
     def loop(type, row, xh, sh, count, columns, token0, tid, raw, sums):
         if type == id:
@@ -147,7 +177,6 @@ def _loop(format, rest, shape):
             mine = int32(tid & (group - 1))
             kept = cuda.local.array(8, uint32)
             a = cuda.local.array(16, uint32)
-            b = cuda.local.array(16, uint32)
             following = cuda.local.array(heads, uint32)  # what the next step needs; the words of the next two chunks
             near = cuda.local.array(chunk_words, uint32)
             late = cuda.local.array(chunk_words, uint32)
@@ -201,7 +230,7 @@ def _loop(format, rest, shape):
                         for r in range(LANE_ROWS):
                             scale, minimum = uint32(0), uint32(0)
                             if not plain:
-                                scale, minimum = scale_of(kept, r, unit, lane)
+                                scale, minimum = hand_out(kept, r, unit, lane)
                             shift = uint32(int32(int32(row[r] + int64(step >> half_steps) * step_bytes) & 2) << 3)
                             a[4 * r], a[4 * r + 1], a[4 * r + 2], a[4 * r + 3] = weights(
                                 raw, r * head, heads + r * words, c, j, shift, scale, minimum
@@ -209,19 +238,7 @@ def _loop(format, rest, shape):
                         from_x = int32(now + x_at + 16 * ((int32(c // part_chunks) * part_units + unit) ^ odd))
                         if hop:
                             from_x = int32(now + x_at + 32 * c + 8 * (j ^ odd))
-                        for n in range(0, tiles, 4):
-                            for i in range(4):
-                                b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(
-                                    sh, int32(from_x + (n + i) * 8 * row_words)
-                                )
-                            for s in range(2):
-                                for i in range(4):
-                                    for m in range(2):
-                                        k, p, q, x = 4 * (m * tiles + n + i), 8 * m + 2 * s, 8 * m + 4 + 2 * s, 4 * i + 2 * s
-                                        sums[k], sums[k + 1], sums[k + 2], sums[k + 3] = ptx.mma_f16(
-                                            a[p], a[q], a[p + 1], a[q + 1], b[x], b[x + 1],
-                                            sums[k], sums[k + 1], sums[k + 2], sums[k + 3],
-                                        )  # fmt: skip
+                        multiply(a, sh, from_x, sums)
                     for i in range(chunk_words):
                         raw[heads + i] = near[i]
                         near[i] = late[i]
@@ -329,8 +346,8 @@ def _kernel(shape):
     count_sums = tokens  # of a lane: 32 rows x tokens / 32 lanes
 
     def linear_tiles(
-        xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1, stride1,
-        w2, type2, rows2, bias2, biased2, out2, stride2, mode, act, scale,
+        xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1,
+        out1, stride1, w2, type2, rows2, bias2, biased2, out2, stride2, mode, act, scale,
     ):  # fmt: skip
         ptx.pdl_launch()
         tid = int32(cuda.threadIdx.x)

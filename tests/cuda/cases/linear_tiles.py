@@ -1,13 +1,14 @@
 import numpy
+from run import Case
+
 from reflex import quant
 from reflex.ops.gated import ACTIVATIONS
 from reflex.quant.types import TYPES
-from run import Case
 
 from .halves import halves, stored
 from .linear_plain import weights_of
 
-TILES = {32: (64, 4), 64: (128, 1)}  # tokens of a block -> weight rows of a block, groups of warps
+TILES = {32: 64, 64: 128}  # tokens of a block -> its weight rows
 SHARED = 65536
 UNUSED = numpy.zeros(1, "u1"), 0, 0, numpy.zeros(1, "f4"), 0, numpy.zeros(1, "f4"), 0
 FORMATS = [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
@@ -26,7 +27,7 @@ def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=
     x = xh[:, :columns].astype("f4") * factor[:, None]
     products = [x @ w.T + biased * bias for _, _, w, bias in matrices]
     error = 4 * HALF * max(float((numpy.abs(x[:8]) ** 2 @ (w.T**2)).max()) ** 0.5 for _, _, w, _ in matrices)
-    rows, groups = TILES[tile]
+    rows = TILES[tile]
     args, wanted, total = [stored(xh), factor, tokens, columns], {}, 0
     for i, (id, data, w, bias) in enumerate(matrices):
         stride = len(w) + 5
@@ -51,28 +52,33 @@ def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=
     if mode == 2:
         error *= max(float(numpy.abs(p).max()) for p in products)
     grid = (-(-tokens // tile), total)
-    return Case(label, f"linear_tiles_{tile}", grid, [*args, mode, act, scale], wanted, SHARED, max(error / largest, 1e-6), emulate=emulate)
+    args += [mode, act, scale]
+    return Case(label, f"linear_tiles_{tile}", grid, args, wanted, SHARED, max(error / largest, 1e-6), emulate=emulate)
 
 
 def cases():
     random = numpy.random.default_rng(21)
-    for tile in TILES:
-        for block in FORMATS:
-            columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
-            one = matrix(block, 35, columns, random)
-            yield case(f"{block.name}-{columns}", tile, 19, columns, [one], 0, random)
-        first, second = FORMATS[0], FORMATS[-1]
+    for block in FORMATS:
+        columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
+        yield case(f"{block.name}-{columns}", 32, 19, columns, [matrix(block, 35, columns, random)], 0, random)
+    first, second = FORMATS[0], FORMATS[-1]
+    for tile, act in ((32, 0), (64, 1)):
         three = [matrix(b, rows, 512, random) for b, rows in ((first, 65), (second, 3), (first, 33))]
         yield case("three", tile, tile + 1, 512, three, 1, random)
-        for act in (0, 1):
-            pair = [matrix(first, 35, 768, random) for _ in range(2)]
-            yield case(f"gated-{act}", tile, 17, 768, pair, 2, random, biased=bool(act), act=act)
+        pair = [matrix(first, 35, 768, random) for _ in range(2)]
+        yield case("gated", tile, 17, 768, pair, 2, random, biased=bool(act), act=act)
 
 
 SHAPES = {
-    "0.6B-qkv": (1024, (2048, 1024, 1024), 0), "0.6B-o": (2048, (1024,), 1), "0.6B-gated": (1024, (3072, 3072), 2), "0.6B-down": (3072, (1024,), 1),
-    "8B-qkv": (4096, (4096, 1024, 1024), 0), "8B-o": (4096, (4096,), 1), "8B-gated": (4096, (12288, 12288), 2), "8B-down": (12288, (4096,), 1),
-}  # fmt: skip
+    "0.6B-qkv": (1024, (2048, 1024, 1024), 0),
+    "0.6B-o": (2048, (1024,), 1),
+    "0.6B-gated": (1024, (3072, 3072), 2),
+    "0.6B-down": (3072, (1024,), 1),
+    "8B-qkv": (4096, (4096, 1024, 1024), 0),
+    "8B-o": (4096, (4096,), 1),
+    "8B-gated": (4096, (12288, 12288), 2),
+    "8B-down": (12288, (4096,), 1),
+}
 
 
 def bench():
