@@ -6,7 +6,7 @@ A symbol is 24 bytes: u32 start, u32 size, i32 previous, i32 next, i64 priority 
 
 from .export import helper
 from .intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, store_64, unsigned_less
-from .strings import LONGEST, find_text
+from .strings import LONGEST, SPLITS, find_merge, find_text
 
 SYMBOL = 24
 SCAN_LIMIT = 40  # words up to this many symbols are scanned; longer ones use a heap
@@ -24,14 +24,16 @@ def score_priority(scores, index):
 
 @helper
 def pair_priority(tokens, merges, scores, text, symbol, following, join):
-    """Priority of merging two neighbours, or -1. With merges: the rank of "left right", spelled out at `join`;
-    without: the order of the score of the token that both spell together."""
+    """Priority of merging two neighbours, or -1. With merges: the rank of "left right", spelled out at `join` unless the block says
+    how tokens split; without: the order of the score of the token that both spell together."""
     start = load_u32(symbol)
     left = load_u32(symbol + 4)
     right = load_u32(following + 4)
     if merges == 0:
         found = find_text(tokens, text + start, left + right)
         return score_priority(scores, found) if found >= 0 else -1
+    if load_i64(merges + SPLITS) != 0:
+        return find_merge(merges, text + start, left, left + right)
     if left + right + 1 > load_i64(merges + LONGEST):
         return -1
     for i in range(left):

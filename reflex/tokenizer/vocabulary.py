@@ -14,7 +14,10 @@ KEY = "tokenizer.ggml."
 STRING, FLOAT32, INT32 = 8, 6, 5  # GGUF value types
 GUARD = 16  # bytes before every text that native code may read
 SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES, SPACE_WORDS = 1, 2, 4, 8, 16, 32  # kernels/host/tokenize.py
-STRIP_AFTER, STRIP_BEFORE = 16, 32  # beside the token type
+STRIP_AFTER = 64
+KEEP_AFTER, STRIP_BEFORE = 16, 32  # beside the token type
+SPLITS = 12  # int64 of a block that is not 0 where the tokens say what the merges do, kernels/strings.py
+LONGEST = 8  # int64 of a block: bytes of the longest string
 MADV_POPULATE_WRITE = 23
 SHELF = 1 << 14  # bytes for the filter of special tokens (10 KiB) and the small tables
 LONGEST_TEXT = 1 << 28  # bytes; positions are 32-bit
@@ -56,11 +59,10 @@ class Vocabulary:
         self.space_prefix = file.b(KEY + "add_space_prefix", algorithm == "spm")
         self.unknown = None
         self._kinds = None if self._types is None else native.view(self._types.address, 4 * self.size).cast("i")
-        self._raw = native.view(self._tokens.address, self._tokens.nbytes)
         self._library = native.library()
         self._mappings = []
         self._lock = RLock()  # around building; encoding itself needs none
-        self._block = self._offsets = self._context = self._scratch = self._shelf = None
+        self._block = self._places = self._context = self._scratch = self._shelf = None
         self._known = self._letters = None
 
     # ---- one token -----------------------------------------------------------------------------------
@@ -72,12 +74,11 @@ class Vocabulary:
 
     def spelling(self, token):
         """The token's string as stored."""
-        if self._offsets is None:
+        if self._places is None:
             with self._lock:
-                block = self._new_block(self._tokens, "tokens", table=False)
-                self._offsets = native.view(native.view(block, 3, "q")[2], self.size, "I")
-        at = self._offsets[self._checked(token)]
-        return bytes(self._raw[at + 8 : at + 8 + int.from_bytes(self._raw[at : at + 8], "little")])
+                self._places = self._indexed()
+        at = self._library.string_address(self._places, self._checked(token))
+        return native.bytes_at(at + 8, native.view(at, 1, "q")[0])
 
     def type(self, token):
         """The token's type: the file's, unless its text forces another."""
@@ -151,60 +152,92 @@ class Vocabulary:
         self._shelf[1] = at + ((size + 63) & -64)
         return self._shelf[0] + at
 
-    def _map(self, size, what):
+    def _map(self, size, what, touched=None):
         mapping = native.alloc(size, what)
         self._mappings.append(mapping)
-        # One call instead of a fault per page saves a fifth of the time of a table; older kernels refuse it, harmlessly.
+        # One call instead of a fault per page saves half of what the pages cost; older kernels refuse it, harmlessly.
         # Huge pages gain less than it costs the kernel to clear one (4.5 ms on a small virtual machine).
-        native.libc("madvise", 3)(mapping.address, mapping.size, MADV_POPULATE_WRITE)
+        native.libc("madvise", 3)(mapping.address, touched or mapping.size, MADV_POPULATE_WRITE)
         return mapping.address
 
-    def _new_block(self, array, key, table=True, keep_last=False):
-        """A block over a string array: offsets only, or the look-up table too."""
-        block = self._map(self._library.strings_bytes(array.count), "token table")
-        if table:
-            status = self._library.strings_table(block, array.address, array.nbytes, array.count, int(keep_last))
-        else:
-            status = self._library.strings_index(block, array.address, array.nbytes, array.count)
+    def _new_block(self, array):
+        library = self._library
+        return self._map(library.strings_bytes(array.count), "token table", library.strings_touched(array.count))
+
+    def _filled(self, status, key, block):
         if status:
             raise TokenizerError(f"{KEY}{key} has a string longer than the array", where=self._file.path)
         return block
 
+    def _indexed(self):
+        """A block that tells where each token's string lies."""
+        tokens, block = self._tokens, self._new_block(self._tokens)
+        return self._filled(self._library.strings_index(block, tokens.address, tokens.nbytes, tokens.count), "tokens", block)
+
     def _table(self):
-        """The look-up table of the tokens."""
+        """The look-up table of the tokens, which may tell what the merges do."""
         with self._lock:
             if self._block is None:
-                self._block = self._new_block(self._tokens, "tokens", keep_last=True)
-                self._offsets = native.view(native.view(self._block, 3, "q")[2], self.size, "I")
+                tokens, merges = self._tokens, self._merges
+                block = self._new_block(tokens)
+                said = (0, 0, 0, 0)
+                if merges is not None and merges.count and self._row.byte_letters:
+                    said = merges.address, merges.nbytes, merges.count, self._map(merges.count, "merge splits")
+                status = self._library.strings_merged(block, tokens.address, tokens.nbytes, tokens.count, *said)
+                self._block = self._places = self._filled(status, "tokens", block)
         return self._block
+
+    def _merge_table(self):
+        """The block to look merges up in; 0 where there are none."""
+        merges, tokens = self._merges, self._table()
+        if merges is None:
+            return 0
+        if native.view(tokens, SPLITS + 1, "q")[SPLITS]:
+            return tokens
+        block = self._new_block(merges)
+        return self._filled(self._library.strings_table(block, merges.address, merges.nbytes, merges.count, 0), "merges", block)
 
     def _find_special(self):
         """{name: id} for those of special.NAMES that are tokens."""
-        names = special.NAMES
+        return self._look_up(special.NAMES, self._library.address("special_names") + 8)
+
+    def _look_up(self, names, packed):
+        """{name: id} for those of `names` that are tokens; `packed`: where they lie as a GGUF array."""
         out = self._small(4 * len(names))
-        self._library.strings_find(self._table(), self._library.address("special_names") + 8, len(names), out)
-        found = native.view(out, 4 * len(names)).cast("i").tolist()
+        self._library.strings_find(self._table(), packed, len(names), out)
+        found = native.view(out, len(names), "i").tolist()
         return {names[i]: token for i, token in enumerate(found) if token >= 0}
 
-    def _kind_bytes(self):
-        """One byte per token: its type, and whether it swallows the white space after it."""
-        kinds = self._map(self.size, "token types")
-        view = native.view(kinds, self.size)
-        if self._types is None:
-            view[:] = bytes((special.NORMAL,)) * self.size
-        else:
-            self._library.kinds_copy(kinds, self._types.address, self.size)
-        for token, kind in self._resolved()[2].items():
-            view[token] = kind
-        if self._algorithm == "spm" and pretypes.strips_after(self._file.s("general.name", "")):
-            for token in range(self.size):
-                if view[token] in (2, 3, 4) and self.spelling(token) not in pretypes.KEPT_SPACES:
-                    view[token] |= STRIP_AFTER
+    def _pack(self, names):
+        """Address of byte strings as a GGUF array holds them, after eight bytes that searching may read."""
+        data = bytes(8) + b"".join(len(name).to_bytes(8, "little") + name for name in names)
+        at = self._small(len(data))
+        native.view(at, len(data))[:] = data
+        return at + 8
+
+    def _forced(self):
+        """Kinds that are not what the file says: u32 count, then pairs of a token and its type with flags."""
+        kinds = dict(self._resolved()[2])
+        marked = [(name, KEEP_AFTER) for name in pretypes.KEPT_SPACES] if self._strips_after() else []
         if self._row.strip_before is not None:
-            for token in range(self.size):
-                if view[token] in (2, 3, 4) and self.spelling(token) == self._row.strip_before:
-                    view[token] |= STRIP_BEFORE
-        return kinds
+            marked.append((self._row.strip_before, STRIP_BEFORE))
+        if marked:
+            names = [name for name, _ in marked]
+            found = self._look_up(names, self._pack(names))
+            for name, flag in marked:
+                token = found.get(name)
+                if token is not None:
+                    kind = kinds.get(token, special.NORMAL if self._kinds is None else self._kinds[token])
+                    kinds[token] = (kind if 0 <= kind <= special.BYTE else 0) | flag
+        at = self._small(4 + 8 * len(kinds))
+        view = native.view(at, 1 + 2 * len(kinds), "I")
+        view[0] = len(kinds)
+        for i, (token, kind) in enumerate(kinds.items()):
+            view[2 * i + 1], view[2 * i + 2] = token, kind
+        return at
+
+    def _strips_after(self):
+        return self._algorithm == "spm" and pretypes.strips_after(self._file.s("general.name", ""))
 
     def _score_address(self):
         """float32 scores; zeros where the file has none."""
@@ -227,13 +260,13 @@ class Vocabulary:
         self._library.byte_tokens(self._table(), at + 1024, at, int(not letters), int(letters or self._algorithm == "spm"))
         return at
 
-    def _filter(self, kinds):
+    def _filter(self, types, forced):
         block = self._table()
         filter_at = self._small(self._library.special_bytes())
-        longest = native.view(block, 8, "q")[6]
+        longest = native.view(block, LONGEST + 1, "q")[LONGEST]
         seen = native.alloc(longest + 1, "token lengths")
         try:
-            if self._library.special_filter(filter_at, block, kinds, seen.address, longest + 1) < 0:
+            if self._library.special_filter(filter_at, block, types, forced, seen.address, longest + 1) < 0:
                 raise TokenizerError("too many different lengths of special tokens", "at most 512", where=self._file.path)
         finally:
             seen.free()
@@ -243,24 +276,26 @@ class Vocabulary:
         """The context for encode_text, in the order of its fields in kernels/host/tokenize.py."""
         row = self._row
         tokens = self._table()
-        merges = self._new_block(self._merges, "merges") if self._merges is not None else 0
-        kinds = self._kind_bytes()
+        merges = self._merge_table()
+        types = 0 if self._types is None else self._types.address
+        forced = self._forced()
         flags = SPM if self._algorithm == "spm" else 0
         flags |= (IGNORE_MERGES if row.ignore_merges else 0) | (ESCAPE_SPACES if row.escape_spaces else 0)
         flags |= (SPACE_PREFIX if self.space_prefix else 0) | (WHOLE_LINES if row.whole_lines else 0)
-        flags |= SPACE_WORDS if row.space_words else 0
+        flags |= (SPACE_WORDS if row.space_words else 0) | (STRIP_AFTER if self._strips_after() else 0)
         fields = (
             tokens,
             merges,
             self._score_address(),
-            kinds,
-            self._filter(kinds),
+            types,
+            self._filter(types, forced),
             self._library.address(f"split_{row.rules}") if row.rules else 0,
             self._library.address("unicode_kinds"),
             self._library.address("byte_letters") if row.byte_letters else 0,
             self._byte_ids(),
             -1 if self.unknown is None else self.unknown,
             flags,
+            forced,
         )
         context = self._small(8 * len(fields))
         view = native.view(context, len(fields), "q")
@@ -299,4 +334,4 @@ class Vocabulary:
         if self._scratch is not None:
             self._scratch.free()
         self._mappings = []
-        self._scratch = self._context = self._block = self._offsets = self._shelf = None
+        self._scratch = self._context = self._block = self._places = self._shelf = None

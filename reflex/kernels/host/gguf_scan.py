@@ -50,6 +50,10 @@ from ...quant.types import TYPES
 from ..export import export, helper
 from ..intrinsics import load_i64, load_u32, store_64, unsigned_greater, unsigned_less
 
+STRIDE = 1 << 14  # bytes between the starts of four walks over many strings
+LOOK = 512  # bytes to look for a string in
+ABSURD = 1 << 40
+AHEAD = 56  # scratch within `out`: strings walked
 STACK = 64  # scratch within `out`: arrays left to walk at each depth
 
 # Pairs of int64 by tensor type: elements and bytes of a block; no elements: an unknown type.
@@ -86,8 +90,72 @@ def width(value_type):
 
 
 @helper
+def likely_string(base, at):
+    """The first offset from `at` on that looks like the length of a string: below 256, as seven zero bytes say."""
+    limit = at + LOOK
+    while at < limit and load_i64(base + at) & -256 != 0:
+        at += 1
+    return at
+
+
+@helper
+def hop(base, at):
+    """The offset after the string at `at`; far too large where its length is absurd."""
+    length = load_i64(base + at)
+    return at + 8 + (ABSURD if unsigned_greater(length, ABSURD) else length)
+
+
+@helper
+def run_ahead(base, at, out):
+    """Walk the strings from `at` on to about 4 * STRIDE further; the offset reached, and at out + AHEAD how many they are.
+
+    A walk waits for each length before it knows where the next one is. Four walks wait together: the other three start where a
+    string seems to. Each counts only if the one before it ended exactly there, so a wrong guess costs time and nothing else.
+    The caller has seen to it that all of them, and the next LOOK bytes, are inside the header."""
+    second = likely_string(base, at + STRIDE)
+    third = likely_string(base, at + 2 * STRIDE)
+    fourth = likely_string(base, at + 3 * STRIDE)
+    end = at + 4 * STRIDE
+    a, b, c, d = at, second, third, fourth
+    many_a = many_b = many_c = many_d = 0
+    while a < second and b < third and c < fourth and d < end:
+        a = hop(base, a)
+        b = hop(base, b)
+        c = hop(base, c)
+        d = hop(base, d)
+        many_a += 1
+    many_b = many_c = many_d = many_a
+    while a < second:
+        a = hop(base, a)
+        many_a += 1
+    while b < third:
+        b = hop(base, b)
+        many_b += 1
+    while c < fourth:
+        c = hop(base, c)
+        many_c += 1
+    while d < end:
+        d = hop(base, d)
+        many_d += 1
+    if a == second:
+        a, many_a = b, many_a + many_b
+        if b == third:
+            a, many_a = c, many_a + many_c
+            if c == fourth:
+                a, many_a = d, many_a + many_d
+    store_64(out + AHEAD, many_a)
+    return a
+
+
+@helper
 def skip_strings(base, size, at, count, out):
     """Offset after `count` length-prefixed strings, or a negative code."""
+    while count > STRIDE and size - at > 5 * STRIDE:  # a string has eight bytes or more, so none of the others is passed
+        reached = run_ahead(base, at, out)
+        if reached > size:  # a length that may be wrong: the walk below says which
+            break
+        at = reached
+        count -= load_i64(out + AHEAD)
     for _ in range(count):
         if size - at < 8:
             return fail(out, SHORT, at, 8, size - at, LENGTH)

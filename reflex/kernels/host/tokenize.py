@@ -11,7 +11,7 @@ from ..export import export, helper
 from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32
 from ..matcher import kind_of, matcher_work, split_pieces
 from ..merging import SYMBOL, merge_symbols, set_symbol
-from ..strings import LONGEST, find_text
+from ..strings import LONGEST, find_text, token_kind
 
 
 def byte_letters():
@@ -33,12 +33,14 @@ TABLES = {"unicode_kinds": kind_table(), "byte_letters": byte_letters()}
 TABLES |= {f"split_{name}": compile_rules(expressions) for name, expressions in RULES.items()}
 
 # Context, int64 at byte offsets. Addresses unless said otherwise; 0 where absent.
-TOKENS, MERGES, SCORES, KINDS, FILTER, PROGRAM, UNICODE, LETTERS = 0, 8, 16, 24, 32, 40, 48, 56
+TOKENS, MERGES, SCORES, TYPES, FILTER, PROGRAM, UNICODE, LETTERS = 0, 8, 16, 24, 32, 40, 48, 56
 BYTE_TOKENS = 64  # int32[256]: id of each byte's own token or -1
 UNKNOWN_TOKEN = 72  # id or -1
 FLAGS = 80
+FORCED = 88  # see strings.kind_of
 SPM, IGNORE_MERGES, ESCAPE_SPACES, SPACE_PREFIX, WHOLE_LINES, SPACE_WORDS = 1, 2, 4, 8, 16, 32
-STRIP_AFTER, STRIP_BEFORE = 16, 32  # in KINDS: white space beside this token is swallowed; the low four bits are its type
+STRIP_AFTER = 64  # white space after special tokens is swallowed
+KEEP_AFTER, STRIP_BEFORE = 16, 32  # in a kind: not after this token; white space before it is swallowed; the low four bits: its type
 SPECIAL_COUNT, SPECIAL_LENGTHS, SPECIAL_FILTER = 0, 8, 8 + 4 * 512
 SHARED_BIT = 62
 CONTROL_TYPES = (1 << 2) | (1 << 3)  # unknown and control tokens: only where the caller parses special tokens
@@ -347,11 +349,15 @@ def find_candidates(filter, text, n, candidates):
 
 
 @helper
+def kind_of_token(context, token):
+    return token_kind(load_i64(context + TYPES), load_i64(context + FORCED), token)
+
+
+@helper
 def take_specials(context, text, n, allowed, candidates, count, used):
     """Longest tokens first, leftmost first among equals: mark the candidates that stand for a special token."""
     filter = load_i64(context + FILTER)
     tokens = load_i64(context + TOKENS)
-    kinds = load_i64(context + KINDS)
     for i in range(n):
         store_8(used + i, 0)
     for rank in range(load_i64(filter + SPECIAL_COUNT)):
@@ -367,7 +373,7 @@ def take_specials(context, text, n, allowed, candidates, count, used):
                 and load_u8(used + at + size - 1) == 0
             ):
                 found = find_text(tokens, text + at, size)
-                if found >= 0 and (allowed >> (load_u8(kinds + found) & 15)) & 1:
+                if found >= 0 and (allowed >> (kind_of_token(context, found) & 15)) & 1:
                     store_32(candidates + 12 * k + 4, found)
                     store_32(candidates + 12 * k + 8, size)
                     for i in range(size):
@@ -408,7 +414,7 @@ def encode_text(context, text, n, parse_special, scratch):
         if found >= 0:
             at = load_u32(candidates + 12 * k)
             end = at
-            if load_u8(load_i64(context + KINDS) + found) & STRIP_BEFORE:
+            if kind_of_token(context, found) & STRIP_BEFORE:
                 while end > start and is_space(load_u8(text + end - 1)):
                     end -= 1
             made = encode_fragment(context, text, start, end, scratch, n, after_special, made)
@@ -416,7 +422,7 @@ def encode_text(context, text, n, parse_special, scratch):
             made += 1
             start = at + load_u32(candidates + 12 * k + 8)
             after_special = 1
-            if load_u8(load_i64(context + KINDS) + found) & STRIP_AFTER:
+            if (load_i64(context + FLAGS) & STRIP_AFTER) != 0 and kind_of_token(context, found) & KEEP_AFTER == 0:
                 while start < n and is_space(load_u8(text + start)):
                     start += 1
     return encode_fragment(context, text, start, n, scratch, n, after_special, made)

@@ -1,26 +1,51 @@
 """String tables over GGUF string arrays, built where the file is mapped; and searches in them.
 
-A block is sized by `strings_bytes`; `strings_index` fills the offsets only (enough to read a string by its index),
-`strings_table` fills the look-up table as well. Both check every length against the array and return -1 when one
-does not fit. The caller keeps the mapping alive as long as the block.
+A block is sized by `strings_bytes`; `strings_index` fills only what string_address needs, `strings_table` and
+`strings_merged` the look-up table as well. All check every length against the array and return -1 when one does not fit.
+The caller keeps the mapping alive as long as the block.
 """
 
 from ...tokenizer.special import NAMES
 from ..export import export, helper
-from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32, store_64, unsigned_greater
+from ..intrinsics import (
+    bytes_other,
+    lanes_other,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u32,
+    store_8,
+    store_32,
+    store_64,
+    trailing_zeros,
+    unsigned_greater,
+)
 from ..strings import (
     BASE,
     BITS,
+    BUCKET_BITS,
     COUNT,
+    EACH,
+    EACH_BITS,
+    ENTRIES,
+    FIRST_MERGED,
     HEADER,
+    KEEP_LAST,
     LONGEST,
-    MASK,
-    OFFSETS,
-    TABLE,
+    MERGED,
+    OVER,
+    OVER_SIZE,
+    ROOM,
+    SAMPLES,
+    SIZES,
+    SPLITS,
+    bucket_of,
     entry_fingerprint,
     find_text,
     same_text,
+    string_at,
     text_hash,
+    token_kind,
 )
 
 
@@ -32,48 +57,74 @@ def packed(names):
 
 TABLES = {"special_names": packed(NAMES)}
 
-BATCH = 64  # strings hashed before they are entered, so that the table's cache misses overlap
+ROOM_TO_SPARE = 48  # entries a bucket may hold more than the mean: three standard deviations
 
 
 @helper
-def slots_for(count):
-    """A power of two that keeps the table at most two thirds full."""
-    slots = 16
-    while slots * 2 < count * 3:
-        slots *= 2
-    return slots
+def bits_for(count):
+    """Bits of an index below `count`."""
+    bits = 0
+    while (1 << bits) < count:
+        bits += 1
+    return bits
 
 
 @helper
-def table_start(count):
-    return (HEADER + 4 * count + 8 * BATCH + 63) & -64
+def bucket_bits_for(count):
+    """Buckets hold 256 to 512 strings on average."""
+    return max(0, bits_for(count) - 9)
+
+
+@helper
+def room_for(count):
+    return ((count >> bucket_bits_for(count)) + ROOM_TO_SPARE + 15) & -16
+
+
+@helper
+def sizes_start(count):
+    return (HEADER + 4 * (count >> EACH_BITS) + 4 + 63) & -64
+
+
+@helper
+def entries_start(count):
+    return (sizes_start(count) + (4 << bucket_bits_for(count)) + 63) & -64
+
+
+@helper
+def over_start(count):
+    return entries_start(count) + ((4 * room_for(count)) << bucket_bits_for(count))
 
 
 @export
 def strings_bytes(count):
     """Bytes of the block of `count` strings."""
-    return table_start(count) + 4 * slots_for(count)
+    return over_start(count) + 4 * ((count + 15) & -16)
+
+
+@export
+def strings_touched(count):
+    """How many of them, from the start, filling will write, unless the strings hash badly."""
+    return over_start(count)
 
 
 @helper
-def describe(block, base, count):
-    bits = 1
-    while (1 << bits) <= count:
-        bits += 1
+def describe(block, base, count, keep_last):
     store_64(block + BASE, base)
     store_64(block + COUNT, count)
-    store_64(block + OFFSETS, block + HEADER)
-    store_64(block + TABLE, block + table_start(count))
-    store_64(block + MASK, slots_for(count) - 1)
-    store_64(block + BITS, bits)
-    return bits
+    store_64(block + SAMPLES, block + HEADER)
+    store_64(block + SIZES, block + sizes_start(count))
+    store_64(block + ENTRIES, block + entries_start(count))
+    store_64(block + ROOM, room_for(count))
+    store_64(block + BUCKET_BITS, bucket_bits_for(count))
+    store_64(block + BITS, bits_for(count))
+    store_64(block + OVER, block + over_start(count))
+    store_64(block + KEEP_LAST, keep_last)
 
 
 @export
 def strings_index(block, base, nbytes, count):
-    """Offsets of `count` strings (u64 length, bytes) in `nbytes` at `base`. Returns 0, or -1: a string leaves the array."""
-    describe(block, base, count)
-    offsets = block + HEADER
+    """Places of `count` strings (u64 length, bytes) in `nbytes` at `base`. Returns 0, or -1: a string leaves the array."""
+    describe(block, base, count, 0)
     at = 0
     longest = 0
     for i in range(count):
@@ -82,64 +133,127 @@ def strings_index(block, base, nbytes, count):
         size = load_i64(base + at)
         if unsigned_greater(size, nbytes - at - 8):
             return -1
-        store_32(offsets + (i << 2), at)
+        if i & (EACH - 1) == 0:
+            store_32(block + HEADER + ((i >> EACH_BITS) << 2), at)
         longest = max(longest, size)
         at += 8 + size
     store_64(block + LONGEST, longest)
     return 0
 
 
+@export
+def string_address(block, index):
+    """Address of string `index`: its length as u64, then its bytes."""
+    return string_at(block, index)
+
+
 @helper
-def enter(block, base, offsets, table, mask, bits, h, index, keep_last):
-    """Put string `index` with hash `h` into the table; among equal strings the first or the last one stays."""
-    print_of = entry_fingerprint(h, bits)
-    low = (1 << bits) - 1
-    at = h & mask
-    searching = True
-    while searching:
-        entry = load_u32(table + (at << 2))
-        if entry == 0:
-            store_32(table + (at << 2), print_of | (index + 1))
-            searching = False
-        elif (entry ^ print_of) <= low:
-            other = base + load_u32(offsets + (((entry & low) - 1) << 2))
-            mine = base + load_u32(offsets + (index << 2))
-            size = load_i64(mine)
-            if load_i64(other) == size and same_text(other + 8, mine + 8, size):
-                if keep_last != 0:
-                    store_32(table + (at << 2), print_of | (index + 1))
-                searching = False
-        at = (at + 1) & mask
+def enter(block, sizes, entries, room, bucket_bits, bits, address, size, index):
+    h = text_hash(address, size)
+    bucket = bucket_of(h, bucket_bits)
+    held = load_u32(sizes + (bucket << 2))
+    store_32(sizes + (bucket << 2), held + 1)
+    entry = entry_fingerprint(h, bits) | index
+    if held < room:
+        store_32(entries + ((bucket * room + held) << 2), entry)
+    else:
+        over = load_i64(block + OVER_SIZE)
+        store_32(load_i64(block + OVER) + (over << 2), entry)
+        store_64(block + OVER_SIZE, over + 1)
+
+
+# ---- merges that the tokens repeat ----------------------------------------------------------------------
+
+
+@helper
+def split_within(merge, token, size):
+    """Bytes before the space in `merge`, `size` + 1 bytes, where it is the token but for that space; else -1.
+
+    Both are at most 31 bytes long and may be read 33 bytes far. No branch but the last: merges come in no order of length."""
+    at = trailing_zeros(bytes_other(merge, token))
+    moved = (1 << size) - (1 << min(at, size))  # the bytes behind the space
+    wrong = bytes_other(merge + 1, token) & moved
+    return at if wrong == 0 and at >= 1 and at < size and load_u8(merge + min(at, size)) == 32 else -1
+
+
+@helper
+def split_anywhere(merge, token, size):
+    """The same for any size, reading no byte further; parts before the space of more than 255 bytes are refused."""
+    at = 0
+    while at < size and load_u8(merge + at) == load_u8(token + at):
+        at += 1
+    if at < 1 or at >= size or at > 255 or load_u8(merge + at) != 32:
+        return -1
+    return at if same_text(merge + at + 1, token + at, size - at) else -1
+
+
+@helper
+def split_here(merges, left, token, size, further):
+    """The split of the merge whose length is at `merges`, with `left` bytes from there on, or -1. `further`: bytes from the token on."""
+    if left < 8:
+        return -1
+    if load_i64(merges) != size + 1 or size + 1 > left - 8:
+        return -1
+    if size <= 31 and further >= 40 and left >= 48:
+        return split_within(merges + 8, token, size)
+    return split_anywhere(merges + 8, token, size)
+
+
+@helper
+def fill(block, base, nbytes, count, keep_last, merges, merge_bytes, merge_count, splits):
+    """See strings_table and strings_merged."""
+    describe(block, base, count, keep_last)
+    sizes = load_i64(block + SIZES)
+    entries = load_i64(block + ENTRIES)
+    room = load_i64(block + ROOM)
+    bits = load_i64(block + BITS)
+    bucket_bits = load_i64(block + BUCKET_BITS)
+    at = 0
+    longest = 0
+    taken = 0  # bytes of merges done
+    done = 0  # merges done, or more than all of them once one does not agree
+    for i in range(count):
+        if at + 8 > nbytes:
+            return -1
+        size = load_i64(base + at)
+        if unsigned_greater(size, nbytes - at - 8):
+            return -1
+        if i & (EACH - 1) == 0:
+            store_32(block + HEADER + ((i >> EACH_BITS) << 2), at)
+        enter(block, sizes, entries, room, bucket_bits, bits, base + at + 8, size, i)
+        if done < merge_count:
+            split = split_here(merges + taken, merge_bytes - taken, base + at + 8, size, nbytes - at - 8)
+            if split >= 0:
+                if done == 0:
+                    store_64(block + FIRST_MERGED, i)
+                store_8(splits + done, split)
+                taken += 8 + size + 1
+                done += 1
+            elif done > 0:
+                done = merge_count + 1
+        longest = max(longest, size)
+        at += 8 + size
+    store_64(block + LONGEST, longest)
+    if merge_count > 0 and done == merge_count:
+        store_64(block + MERGED, merge_count)
+        store_64(block + SPLITS, splits)
+    return 0
 
 
 @export
 def strings_table(block, base, nbytes, count, keep_last):
-    """Offsets and look-up table. `block` is zeroed memory. Returns 0, or -1: a string leaves the array."""
-    bits = describe(block, base, count)
-    offsets = block + HEADER
-    hashes = block + ((HEADER + 4 * count + 7) & -8)
-    table = load_i64(block + TABLE)
-    mask = load_i64(block + MASK)
-    at = 0
-    longest = 0
-    first = 0
-    while first < count:
-        batch = min(BATCH, count - first)
-        for k in range(batch):
-            if at + 8 > nbytes:
-                return -1
-            size = load_i64(base + at)
-            if unsigned_greater(size, nbytes - at - 8):
-                return -1
-            store_32(offsets + ((first + k) << 2), at)
-            store_64(hashes + (k << 3), text_hash(base + at + 8, size))
-            longest = max(longest, size)
-            at += 8 + size
-        for k in range(batch):
-            enter(block, base, offsets, table, mask, bits, load_i64(hashes + (k << 3)), first + k, keep_last)
-        first += batch
-    store_64(block + LONGEST, longest)
-    return 0
+    """Places and look-up table. `block` is zeroed memory. Returns 0, or -1: a string leaves the array."""
+    return fill(block, base, nbytes, count, keep_last, 0, 0, 0, 0)
+
+
+@export
+def strings_merged(block, base, nbytes, count, merges, merge_bytes, merge_count, splits):
+    """As strings_table, the last of equal strings kept; and find out whether token FIRST + j is what merge j makes, for every j.
+
+    Most byte-level vocabularies are made so. Then `splits`, `merge_count` bytes, holds the size of the left part of each merge,
+    the block says so (SPLITS is not 0), and no table of merges is needed: find_merge looks the joined text up and compares the
+    split. That is exact where no text that is looked up holds a space, as where bytes are spelled as letters."""
+    return fill(block, base, nbytes, count, 1, merges, merge_bytes, merge_count, splits)
 
 
 @export
@@ -175,7 +289,7 @@ def byte_tokens(block, text, out, named, bare):
 # ---- which tokens must be looked for in the text --------------------------------------------------------
 
 # GGUF token types, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (tokenizer.ggml.token_type)
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 SPECIAL_TYPES = (1 << UNKNOWN) | (1 << CONTROL) | (1 << USER_DEFINED)
 
@@ -192,33 +306,55 @@ def bucket(first, second):
 
 
 @export
-def kinds_copy(kinds, types, count):
-    """Token types (int32 at `types`) as bytes at `kinds`; values outside 1..6 become 0, which is never matched."""
-    for i in range(count):
-        kind = load_i32(types + (i << 2))
-        if unsigned_greater(kind, BYTE):
-            kind = 0
-        store_8(kinds + i, kind)
-    return 0
-
-
-@export
 def special_bytes():
     """Bytes of the filter that `special_filter` fills."""
     return SPECIAL_BYTES
 
 
 @helper
-def next_special(kinds, i, count):
-    """First index from `i` on of a special token, or `count`. Stretches of normal tokens go by in eights."""
+def next_special(types, forced, i, count):
+    """First index from `i` on of a special token, or `count`. Stretches of normal tokens go by in sixteens."""
     while i < count:
-        if i + 8 <= count and load_i64(kinds + i) == 0x0101010101010101:
-            i += 8
-        elif (SPECIAL_TYPES >> (load_u8(kinds + i) & 15)) & 1:
+        if i + 16 <= count:
+            lanes = lanes_other(types + (i << 2), NORMAL)
+            if lanes == 0:
+                i += 16
+                continue
+            i += trailing_zeros(lanes)
+        if is_special(token_kind(types, forced, i)):
             return i
-        else:
-            i += 1
+        i += 1
     return count
+
+
+@helper
+def is_special(kind):
+    return (SPECIAL_TYPES >> (kind & 15)) & 1 != 0
+
+
+@helper
+def special_token(types, forced, count, which):
+    """Special tokens one by one: those that are forced to be, by their place in `forced`, then the others. Returns the next place
+    in this order << 32 | the token, or -1 at the end. `which` starts at 0."""
+    many = load_u32(forced)
+    while which < many:
+        which += 1
+        if is_special(load_u32(forced + (which << 3))):
+            return (which << 32) | load_u32(forced + (which << 3) - 4)
+    if types == 0:
+        return -1
+    token = next_special(types, forced, which - many, count)
+    while token < count and is_forced(forced, token):
+        token = next_special(types, forced, token + 1, count)
+    return ((many + token + 1) << 32) | token if token < count else -1
+
+
+@helper
+def is_forced(forced, token):
+    for i in range(load_u32(forced)):
+        if load_u32(forced + 4 + (i << 3)) == token:
+            return True
+    return False
 
 
 @helper
@@ -236,17 +372,15 @@ def enter_filter(filter, text, n, bit):
 
 
 @export
-def special_filter(filter, block, kinds, seen, size):
+def special_filter(filter, block, types, forced, seen, size):
     """Describe all unknown, control and user-defined tokens: how many distinct lengths (longest first), and per
     bucket of first two bytes which of those lengths occur. `seen` is `size` zeroed bytes, size > longest token.
     Returns the number of lengths, or -1: more than LENGTHS."""
-    base = load_i64(block + BASE)
-    offsets = load_i64(block + OFFSETS)
     count = load_i64(block + COUNT)
-    i = next_special(kinds, 0, count)
-    while i < count:
-        store_8(seen + load_i64(base + load_u32(offsets + (i << 2))), 1)
-        i = next_special(kinds, i + 1, count)
+    found = special_token(types, forced, count, 0)
+    while found >= 0:
+        store_8(seen + load_i64(string_at(block, found & 0xFFFFFFFF)), 1)
+        found = special_token(types, forced, count, found >> 32)
     lengths = 0
     n = size - 1
     while n > 0:
@@ -258,11 +392,11 @@ def special_filter(filter, block, kinds, seen, size):
             lengths += 1
         n -= 1
     store_64(filter + SPECIAL_COUNT, lengths)
-    i = next_special(kinds, 0, count)
-    while i < count:
-        text = base + load_u32(offsets + (i << 2))
+    found = special_token(types, forced, count, 0) if lengths > 0 else -1
+    while found >= 0:
+        text = string_at(block, found & 0xFFFFFFFF)
         n = load_i64(text)
         if n > 0:
             enter_filter(filter, text + 8, n, 1 << (load_u8(seen + n) - 1))
-        i = next_special(kinds, i + 1, count)
+        found = special_token(types, forced, count, found >> 32)
     return lengths
