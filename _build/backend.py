@@ -57,7 +57,11 @@ def _targets(config_settings):
 
 
 def _precompile():
-    spec = importlib.util.spec_from_file_location("precompile", ROOT / "precompile.py")
+    return _module("precompile", ROOT / "precompile.py")
+
+
+def _module(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -166,6 +170,16 @@ def _files(folder):
     return [p for p in kept if not any(part.startswith(".") for part in p.relative_to(ROOT).parts)]
 
 
+def _starter(program, source):
+    """The program `reflex`, told where the folder of start.py will lie; an editable install has none."""
+    if source is not None:
+        return program
+    elf = _module("elf", ROOT / "reflex" / "kernels" / "elf.py")
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    home = f"lib/{python}/site-packages/reflex/cache/start-{sys.implementation.cache_tag}"
+    return program[: -elf.FACTS] + elf.facts(python, f"{home}/python")
+
+
 def _write_wheel(directory, targets, source=None):
     """Write the wheel; `source` is the tree of an editable install. Returns the file name."""
     project, tag = _settings()["project"], _tag(targets)
@@ -179,11 +193,14 @@ def _write_wheel(directory, targets, source=None):
             wheel.add(f"reflex/cache/{path.name}", path.read_bytes())
         command = [sys.executable, "-IS", str(HERE / "bundle.py"), str(ROOT)]
         wheel.add(f"reflex/cache/{bundle.file_name()}", subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        start = f"start-{sys.implementation.cache_tag}"
+        wheel.add(f"reflex/cache/{start}/encodings.py", (HERE / "start.py").read_bytes())
+        wheel.add(f"reflex/cache/{start}/python._pth", ".\n")
     else:
         wheel.add(f"{project['name'].replace('-', '_')}.pth", f"{source}\n")
     launcher = (HERE / "launcher.py").read_text().replace("SOURCE = None", f"SOURCE = {str(source) if source else None!r}")
     starter = ROOT / "cache" / f"starter-{os.uname().machine}"
-    start = starter.read_bytes() if starter.exists() else (HERE / "launcher.sh").read_bytes()
+    start = _starter(starter.read_bytes(), source) if starter.exists() else (HERE / "launcher.sh").read_bytes()
     wheel.add(f"{stem}.data/scripts/reflex", start, executable=True)
     wheel.add(f"{stem}.data/scripts/reflex-python", launcher, executable=True)
     for name, text in _dist_info(project, tag).items():

@@ -9,6 +9,13 @@ from pathlib import Path
 
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
+STAGES = (  # what a request imports in one go, in this order
+    ("reflex.cli.front", "reflex.open"),
+    ("reflex.session", "reflex.tokenizer"),
+    ("reflex.arch", "reflex.arch.spec", "reflex.arch.sizes", "reflex.arch.tensors", "reflex.arch.rotation", "reflex.arch.names", "reflex.program"),
+    ("reflex.backends.cpu",),
+    ("reflex.score",),
+)
 HEAD = 16384  # as reflex/bundle.py and the launcher read it
 BY_NAME = ("reflex.arch",)  # packages whose modules are imported by computed names
 
@@ -49,23 +56,27 @@ def modules(root):
     return dict(sorted(found.items()))
 
 
-def needs(root, name):
-    """All that is imported when `name` is imported, each after what it imports itself; not its parents nor modules below it."""
-    done = []
-    parts = name.split(".")
-    started = {".".join(parts[:count]) for count in range(1, len(parts))}  # its parents are being imported already
+def groups(root):
+    """Lists of module names: a stage each, then every other module alone. A module comes after all that it imports when it is
+    imported, so also after the modules of its own package that its package imports; for those the package is there, but empty."""
+    cold = modules(root)
+    placed = set()
 
-    def visit(other):
-        path = _file(root, other)
-        if other in started or path is None:
+    def visit(name, order):
+        path = cold.get(name)
+        if path is None or name in placed:
             return
-        started.add(other)
-        for inner in _imported(other, path, ast.parse(path.read_bytes()).body):
-            visit(inner)
-        done.append(other)
+        placed.add(name)
+        for inner in _imported(name, path, ast.parse(path.read_bytes()).body):
+            visit(inner, order)
+        order.append(name)
 
-    visit(name)
-    return tuple(n for n in done if n != name and not n.startswith(f"{name}."))
+    for stage in STAGES:
+        order = []
+        for name in stage:
+            visit(name, order)
+        yield order
+    yield from ([name] for name in cold if name not in placed)
 
 
 def _code(root, path):
@@ -75,16 +86,16 @@ def _code(root, path):
 def build(root):
     """The bundle's bytes."""
     root = Path(root)
-    index, body = {}, b""
     cold = modules(root)
-    for name, path in cold.items():
-        code = marshal.dumps(_code(root, path))
-        index[name] = (path.name == "__init__.py", crc32(path.read_bytes()), HEAD + len(body), len(code), tuple(n for n in needs(root, name) if n in cold))
-        body += code
-    head = MAGIC_NUMBER + marshal.dumps((_code(root, root / "reflex" / "bundle.py"), index))
+    index, body = [], b""
+    for names in groups(root):
+        codes = marshal.dumps(tuple(_code(root, cold[name]) for name in names))
+        index.append((HEAD + len(body), len(codes), tuple((name, cold[name].name == "__init__.py") for name in names)))
+        body += codes
+    head = MAGIC_NUMBER + marshal.dumps((_code(root, root / "reflex" / "bundle.py"), tuple(index)))
     if len(head) > HEAD:
         raise SystemExit(f"the index of the bundle has {len(head)} bytes, more than {HEAD}")
-    return head.ljust(HEAD, b"\0") + body
+    return head.ljust(HEAD, b"\0") + body + marshal.dumps({name: crc32(path.read_bytes()) for name, path in cold.items()})
 
 
 if __name__ == "__main__":  # in a process of its own: what marshal writes depends on which strings others hold too

@@ -1,10 +1,11 @@
 """Imports the modules of the cold path from one file instead of forty: 3 ms of a cold start.
 
 Owns the layout of `cache/cold-<tag>.bin`. The first HEAD bytes: the interpreter's magic number, then the marshalled pair
-(code of this module, {name: (is a package, CRC-32 of its source, offset, size, needs)}); then the marshalled code of each
-module. `needs` are the modules that it imports when it is imported, and theirs, each after its own needs. The build writes
-the file into the wheel, the launcher executes this module out of it. Where it is absent or of another Python version, the
-modules themselves are imported as always. Refuses nothing: a name it does not hold goes on to the ordinary finders.
+(code of this module, groups). A group is (offset, size, ((module name, is a package), ...)); at its offset lie the marshalled
+codes of its modules, in an order in which each comes after what it imports. A group is imported as a whole: what a stage of a
+cold start needs. After the groups: the marshalled {module name: CRC-32 of its source}. The build writes the file into the wheel,
+the launcher executes this module out of it. Where it is absent or of another Python version, the modules themselves are imported
+as always. Refuses nothing: a name it does not hold goes on to the ordinary finders.
 """
 
 import sys
@@ -13,67 +14,84 @@ from marshal import loads
 from posix import pread
 
 HEAD = 16384
+SHARED_OBJECTS = ("_ctypes", "binascii", "math")  # what the cold path takes from the folder that Python has for them
 
 
 class Finder:
     """A meta-path finder and loader over the open bundle; `folder` holds the installed package."""
 
-    def __init__(self, index, descriptor, folder):
-        self.index = index
+    def __init__(self, groups, descriptor, folder):
+        self.groups = groups
         self.descriptor = descriptor
         self.folder = folder
+        self.group_of = {name: group for group in groups for name, _ in group[2]}
 
     def find_spec(self, name, path=None, target=None):
-        """The spec of a bundled module, whose needs are then imported already."""
-        entry = self.index.get(name)
-        if entry is None:
-            return None
-        modules = sys.modules
-        needs = [other for other in entry[4] if other not in modules]
-        if needs:
-            self.preload(needs)
-        return self.spec(name, entry[0])
+        """The spec of a bundled module, which is then imported already with its whole group."""
+        group = self.group_of.get(name)
+        if group is None:
+            return _shared_object(name) if name in SHARED_OBJECTS else None
+        self.run(group)
+        return sys.modules[name].__spec__
 
-    def spec(self, name, package):
-        base = f"{self.folder}/{name.replace('.', '/')}"
-        spec = ModuleSpec(name, self, origin=f"{base}/__init__.py" if package else f"{base}.py", is_package=package)
-        if package:
-            spec.submodule_search_locations.append(base)
-        spec.has_location = True  # gives the module its __file__
-        return spec
-
-    def preload(self, names):
-        """Import `names`, in their order, without the search and the locks of the import system: they cost 30 us a module."""
-        modules = sys.modules
-        for name in names:
-            spec = self.spec(name, self.index[name][0])
-            module = modules[name] = type(sys)(name)
+    def run(self, group):
+        """Import a group without the search and the locks of the import system: they cost 30 us a module."""
+        offset, size, names = group
+        modules, folder, kind = sys.modules, self.folder, type(sys)
+        fresh = []
+        for name, package in names:
+            base = f"{folder}/{name.replace('.', '/')}"
+            origin = f"{base}/__init__.py" if package else f"{base}.py"
+            spec = ModuleSpec(name, self, origin=origin, is_package=package)
+            spec.has_location = True  # so that the import system would give the module its __file__
+            module = modules[name] = kind(name)
             facts = module.__dict__
             facts["__spec__"] = spec
             facts["__loader__"] = self
-            facts["__file__"] = spec.origin
-            facts["__package__"] = spec.parent
-            if spec.submodule_search_locations is not None:
+            facts["__file__"] = origin
+            if package:
+                facts["__package__"] = name
                 facts["__path__"] = spec.submodule_search_locations
+                spec.submodule_search_locations.append(base)
+            else:
+                facts["__package__"] = name.rpartition(".")[0]
+            fresh.append(module)
         done = 0
         try:
-            for name in names:
-                module = modules[name]
-                parent, _, leaf = name.rpartition(".")
+            for module, code in zip(fresh, loads(pread(self.descriptor, size, offset)), strict=True):
+                parent, _, leaf = names[done][0].rpartition(".")
                 if parent:
                     setattr(modules[parent], leaf, module)
-                self.exec_module(module)
+                exec(code, module.__dict__)
                 done += 1
         finally:
-            for name in names[done:]:
+            for name, _ in names[done:]:
                 del modules[name]
 
     def create_module(self, spec):
-        return None
+        """The module of a spec that find_spec gave."""
+        return sys.modules[spec.name]
 
     def exec_module(self, module):
-        entry = self.index[module.__name__]
-        exec(loads(pread(self.descriptor, entry[3], entry[2])), module.__dict__)
+        """Done by `run`."""
+
+
+def _shared_object(name):
+    """The spec of a module in lib-dynload, where it is there; else None. The path search would list two folders first."""
+    from _frozen_importlib_external import EXTENSION_SUFFIXES, ExtensionFileLoader
+    from posix import stat
+
+    if name in sys.builtin_module_names:
+        return None
+    for folder in sys.path:
+        if folder.endswith("/lib-dynload"):
+            path = f"{folder}/{name}{EXTENSION_SUFFIXES[0]}"
+            try:
+                stat(path)
+            except OSError:
+                continue
+            return ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)
+    return None
 
 
 def outdated(path, folder):
@@ -82,19 +100,23 @@ def outdated(path, folder):
     from binascii import crc32
 
     with open(path, "rb") as file:
-        data = file.read(HEAD)
+        data = file.read()
     if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
         return None
     changed = []
-    _, index = loads(data[len(MAGIC_NUMBER) :])
-    for name, (package, checksum, *_) in index.items():
-        base = f"{folder}/{name.replace('.', '/')}"
-        with open(f"{base}/__init__.py" if package else f"{base}.py", "rb") as file:
-            if crc32(file.read()) != checksum:
-                changed.append(name)
+    _, groups = loads(data[len(MAGIC_NUMBER) :])
+    checksums = loads(data[groups[-1][0] + groups[-1][1] :])
+    for _, _, names in groups:
+        for name, package in names:
+            base = f"{folder}/{name.replace('.', '/')}"
+            with open(f"{base}/__init__.py" if package else f"{base}.py", "rb") as file:
+                if crc32(file.read()) != checksums[name]:
+                    changed.append(name)
     return changed
 
 
-def install(index, descriptor, folder):
-    """Let the bundled modules be found first."""
-    sys.meta_path.insert(0, Finder(index, descriptor, folder))
+def install(groups, descriptor, folder):
+    """Let the bundled modules be found first; returns the finder."""
+    finder = Finder(groups, descriptor, folder)
+    sys.meta_path.insert(0, finder)
+    return finder

@@ -197,17 +197,16 @@ def test_bundled_modules_are_what_the_modules_are(backend, tmp_path):
     code = """
 import marshal, os, sys
 file = os.open(sys.argv[1], os.O_RDONLY)
-code, index = marshal.loads(os.read(file, 16384)[4:])
-names = {"__name__": "reflex.bundle"}
-exec(code, names)
-finder = names["Finder"]
+code, groups = marshal.loads(os.read(file, 16384)[4:])
+index = {name: package for _, _, names in groups for name, package in names}
+bundle = {"__name__": "reflex.bundle"}
+exec(code, bundle)
 count = {}
-run = finder.exec_module
-def counted(self, module):
-    count[module.__name__] = count.get(module.__name__, 0) + 1
-    run(self, module)
-finder.exec_module = counted
-names["install"](index, file, sys.argv[2])
+def counted(code, facts):
+    count[facts["__name__"]] = count.get(facts["__name__"], 0) + 1
+    exec(code, facts)
+bundle["exec"] = counted
+bundle["install"](groups, file, sys.argv[2])
 for name in sys.argv[3:] or index:
     __import__(name)
 for name in [name for name in index if name in sys.modules]:
@@ -215,7 +214,7 @@ for name in [name for name in index if name in sys.modules]:
     spec = module.__spec__
     assert count[name] == 1, name
     assert (spec.name, spec.origin, spec.parent) == (name, module.__file__, module.__package__), name
-    assert os.path.exists(module.__file__) and index[name][0] == hasattr(module, "__path__"), name
+    assert os.path.exists(module.__file__) and index[name] == hasattr(module, "__path__"), name
     parent, _, leaf = name.rpartition(".")
     held = getattr(sys.modules[parent], leaf) if parent else module  # a package may give the name to a function of it
     assert held is module or not isinstance(held, type(sys)), name

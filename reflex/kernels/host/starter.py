@@ -1,17 +1,18 @@
 """The program that `reflex` is: finds the Python beside itself and becomes it, started without `site`.
 
-A shell script does the same half a millisecond later (_build/launcher.sh, which other machines than x86-64 get). It is
+Python is told a name of its own that lies in the folder of `_build/start.py`, where one is installed for its version: it then
+takes that folder for its home. The wheel's build writes the version into the program (elf.facts). A shell script does the same half a millisecond later (_build/launcher.sh, which other machines than x86-64 get). It is
 linked on its own into an executable (kernels/elf.py) that enters `starter`; nothing at run time calls it.
 """
 
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from ..export import export
+from ..export import export, helper
 from ..intrinsics import I64, i64, load_i64, load_u8, store_8, store_64
 from ..target import current
 
-READLINK, EXECVE = 89, 59  # x86-64 numbers
+READLINK, EXECVE, ACCESS = 89, 59, 21  # x86-64 numbers
 SLASH = 47
 LONGEST = 3800  # bytes of a path; two of them fit into `room`
 
@@ -37,14 +38,29 @@ def system_call(typingctx, number, a, b, c):
 EXE, EXE_END = word("/proc/self/exe"), word("/proc/self/exe", 8)
 PYTHON, FLAGS = word("python"), word("-IS")
 SCRIPT, SCRIPT_END = word("reflex-python"), word("reflex-python", 8)
+PTH = word("._pth")
+NAME, DASH_IS, DASH_C, COMMAND, START = 0, 32, 40, 48, 96  # places in the facts, see elf.facts
+
+
+@helper
+def copy_text(to, at):
+    """Copy a text with its final zero; returns the address of that."""
+    while load_u8(at) != 0:
+        store_8(to, load_u8(at))
+        to += 1
+        at += 1
+    store_8(to, 0)
+    return to
 
 
 @export
-def starter(stack, room):
-    """`stack`: [argument count, arguments, 0, environment, 0] as the kernel lays them out; `room`: 8 KB of scratch below it.
+def starter(stack, room, facts):
+    """`stack`: [argument count, arguments, 0, environment, 0] as the kernel lays them out; `room`: 8 KB of scratch below it, and
+    two words between; `facts`: see elf.facts.
 
     Becomes `<folder of this program>/python -IS <folder>/reflex-python ARGUMENTS`, or, where that Python is missing, the
-    script itself, whose first line names another. Returns the exit code 127 where neither exists."""
+    script itself, whose first line names another. Where the facts name a folder that exists, becomes the Python of exactly that
+    version with this folder for its home: `<start>/python -IS -c COMMAND ARGUMENTS`. Returns the exit code 127 where none exists."""
     count = load_i64(stack)
     environment = stack + 16 + 8 * count
     store_64(room, EXE)
@@ -58,10 +74,27 @@ def starter(stack, room):
         end -= 1
     for i in range(end + 1):
         store_8(script + i, load_u8(python + i))
+    if load_u8(facts + NAME) != 0:
+        folder = end - 1
+        while folder > 0 and load_u8(python + folder) != SLASH:
+            folder -= 1
+        last = copy_text(script + folder + 1, facts + START)
+        store_64(last, PTH)
+        if system_call(ACCESS, script, 4, 0) == 0:
+            store_8(last, 0)
+            copy_text(python + end + 1, facts + NAME)
+            # The new arguments in place: three more than there were, over the count and the two words before it.
+            store_64(stack - 16, script)
+            store_64(stack - 8, facts + DASH_IS)
+            store_64(stack, facts + DASH_C)
+            store_64(stack + 8, facts + COMMAND)
+            system_call(EXECVE, python, stack - 16, environment)
+        for i in range(end + 1):
+            store_8(script + i, load_u8(python + i))
     store_64(python + end + 1, PYTHON)
     store_64(script + end + 1, SCRIPT)
     store_64(script + end + 9, SCRIPT_END)
-    # The new arguments in place: two more than there were, over the count and the word before it.
+    # Two more than there were.
     store_64(stack - 8, python)
     store_64(stack, room + 16)
     store_64(stack + 8, script)
