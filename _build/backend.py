@@ -195,6 +195,7 @@ def _write_wheel(directory, targets, source=None):
         wheel.add(f"reflex/cache/{bundle.file_name()}", subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         start = f"start-{sys.implementation.cache_tag}"
         wheel.add(f"reflex/cache/{start}/encodings.py", (HERE / "start.py").read_bytes())
+        wheel.add(f"reflex/cache/{start}/linecache.py", "def _register_code(*arguments):\n    pass\n")  # Python 3.13's -c asks
         wheel.add(f"reflex/cache/{start}/python._pth", ".\n")
     else:
         wheel.add(f"{project['name'].replace('-', '_')}.pth", f"{source}\n")

@@ -64,6 +64,9 @@ def groups(root):
 
     def visit(name, order):
         path = cold.get(name)
+        parent = name.rpartition(".")[0]
+        if parent:
+            visit(parent, order)  # which may import this one
         if path is None or name in placed:
             return
         placed.add(name)

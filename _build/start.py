@@ -118,6 +118,7 @@ register(search)
 
 def open_library(lib):
     """Let modules be imported from Python's library."""
+    sys.modules.pop("linecache", None)  # the one beside this file
     __spec__.submodule_search_locations = globals()["__path__"] = [f"{lib}/encodings"]
     sys.path[:] = lib, f"{lib}/lib-dynload"
     sys.prefix = sys.exec_prefix = sys.base_prefix = sys.base_exec_prefix = lib.rpartition(f"/{sys.platlibdir}/")[0]

@@ -89,7 +89,7 @@ def is_split(block, index, left):
 
 @helper
 def search(block, entries, count, address, size, print_of, left, before):
-    """The index of a string among `count` entries, or `before`. left: 0, or only tokens merged from so many bytes and the rest."""
+    """The index of a string among `count` entries, or `before`. left: 0, or only tokens merged from so many bytes and more."""
     bits = load_i64(block + BITS)
     last = load_i64(block + KEEP_LAST) != 0 and left == 0
     found = before
@@ -128,7 +128,7 @@ def find_text(block, address, size):
 
 @helper
 def find_merge(block, address, left, size):
-    """Rank of the merge that joins the first `left` bytes at `address` and the others of `size` bytes, or -1. `block` has SPLITS."""
+    """Rank of the merge that joins the first `left` of `size` bytes at `address` and the others, or -1. `block` has SPLITS."""
     found = find(block, address, size, left)
     return found - load_i64(block + FIRST_MERGED) if found >= 0 else -1
 

@@ -1,8 +1,9 @@
 """The program that `reflex` is: finds the Python beside itself and becomes it, started without `site`.
 
 Python is told a name of its own that lies in the folder of `_build/start.py`, where one is installed for its version: it then
-takes that folder for its home. The wheel's build writes the version into the program (elf.facts). A shell script does the same half a millisecond later (_build/launcher.sh, which other machines than x86-64 get). It is
-linked on its own into an executable (kernels/elf.py) that enters `starter`; nothing at run time calls it.
+takes that folder for its home. The wheel's build writes the version into the program (elf.facts). A shell script without that
+is half a millisecond later still (_build/launcher.sh, which other machines than x86-64 get). This is linked on its own into an
+executable (kernels/elf.py) that enters `starter`; nothing at run time calls it.
 """
 
 from llvmlite import ir
@@ -58,9 +59,9 @@ def starter(stack, room, facts):
     """`stack`: [argument count, arguments, 0, environment, 0] as the kernel lays them out; `room`: 8 KB of scratch below it, and
     two words between; `facts`: see elf.facts.
 
-    Becomes `<folder of this program>/python -IS <folder>/reflex-python ARGUMENTS`, or, where that Python is missing, the
-    script itself, whose first line names another. Where the facts name a folder that exists, becomes the Python of exactly that
-    version with this folder for its home: `<start>/python -IS -c COMMAND ARGUMENTS`. Returns the exit code 127 where none exists."""
+    Where the facts name a folder that exists, becomes the Python of exactly that version with this folder for its home:
+    `<start>/python -IS -c COMMAND ARGUMENTS`. Else becomes `<folder of this program>/python -IS <folder>/reflex-python ARGUMENTS`,
+    or, where that Python is missing, the script itself, whose first line names another. Returns 127 where none of them exists."""
     count = load_i64(stack)
     environment = stack + 16 + 8 * count
     store_64(room, EXE)

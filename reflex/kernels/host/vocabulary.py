@@ -10,7 +10,6 @@ from ..export import export, helper
 from ..intrinsics import (
     bytes_other,
     lanes_other,
-    load_i32,
     load_i64,
     load_u8,
     load_u32,
@@ -189,7 +188,7 @@ def split_anywhere(merge, token, size):
 
 @helper
 def split_here(merges, left, token, size, further):
-    """The split of the merge whose length is at `merges`, with `left` bytes from there on, or -1. `further`: bytes from the token on."""
+    """The split of the merge whose length is at `merges`, or -1. `left`, `further`: bytes from there and from the token on."""
     if left < 8:
         return -1
     if load_i64(merges) != size + 1 or size + 1 > left - 8:
@@ -351,10 +350,10 @@ def special_token(types, forced, count, which):
 
 @helper
 def is_forced(forced, token):
+    found = False
     for i in range(load_u32(forced)):
-        if load_u32(forced + 4 + (i << 3)) == token:
-            return True
-    return False
+        found = found or load_u32(forced + 4 + (i << 3)) == token
+    return found
 
 
 @helper
