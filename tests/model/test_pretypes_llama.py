@@ -79,7 +79,7 @@ def texts(rules):
         yield "".join(c for c in text if not c.isdigit()) if rules in GROUPED else text
 
 
-ONE_NAME_EACH = {row.rules: name for name, row in reversed(pretypes.ROWS.items()) if row.byte_letters}
+ONE_NAME_EACH = {row.rules: name for name, row in reversed(pretypes.rows().items()) if row.byte_letters}
 
 
 @pytest.mark.parametrize("rules", sorted(ONE_NAME_EACH))
@@ -95,7 +95,7 @@ def test_splits_like_llama(rules, tmp_path):
     file.close()
 
 
-@pytest.mark.parametrize("name", sorted(pretypes.ROWS))
+@pytest.mark.parametrize("name", sorted(pretypes.rows()))
 def test_facts_of_a_name_like_llama(name, tmp_path):
     path = tmp_path / "words.gguf"
     writer = GGUFWriter(str(path), "llama")

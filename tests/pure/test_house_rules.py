@@ -81,7 +81,14 @@ COLD += (
     "cli/system1",
     "cli/generate",
 )
-WARM = ("tokenizer/chat", "tokenizer/categories", "tokenizer/patterns", "tokenizer/ranges", "quant/encode")  # build side or extras
+WARM = (
+    "tokenizer/chat",
+    "tokenizer/rules",
+    "tokenizer/categories",
+    "tokenizer/patterns",
+    "tokenizer/ranges",
+    "quant/encode",
+)  # build side or extras
 FILE_LINES, FUNCTION_LINES, KERNEL_FILE_LINES, KERNEL_FUNCTION_LINES = 400, 50, 500, 120
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BAD_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}

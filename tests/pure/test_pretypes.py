@@ -13,6 +13,7 @@ import regex
 from reflex import native
 from reflex.errors import UnsupportedError
 from reflex.tokenizer import categories, patterns, pretypes, ranges
+from reflex.tokenizer.rules import RULES
 
 STRINGS = 300
 SNIPPETS = [
@@ -140,33 +141,33 @@ def expected(expressions, text):
     return [p for p in pieces if p]
 
 
-@pytest.mark.parametrize("rules", sorted(pretypes.RULES))
+@pytest.mark.parametrize("rules", sorted(RULES))
 def test_program_splits_like_an_independent_engine(rules):
     split = Pieces()
     program = split.library.address(f"split_{rules}")
     for text in ["", *SNIPPETS, *texts(rules)]:
-        assert split(program, text) == expected(pretypes.RULES[rules], text), repr(text)
+        assert split(program, text) == expected(RULES[rules], text), repr(text)
 
 
-@pytest.mark.parametrize("rules", sorted(pretypes.RULES))
+@pytest.mark.parametrize("rules", sorted(RULES))
 def test_shipped_program_is_current(rules):
-    program = patterns.compile_rules(pretypes.RULES[rules])
+    program = patterns.compile_rules(RULES[rules])
     assert native.bytes_at(native.library().address(f"split_{rules}"), len(program)) == program
-    assert patterns.parse(pretypes.RULES[rules][0])
+    assert patterns.parse(RULES[rules][0])
     instructions = len(program) // patterns.INSTRUCTION
     assert instructions < 256 or rules == "han_cased_triples"  # entries of the matcher's stack
 
 
 def test_every_row_has_rules_and_every_rule_a_row():
-    assert {row.rules for row in pretypes.ROWS.values()} == set(pretypes.RULES)
-    assert len(pretypes.ROWS) > 80
+    assert {row.rules for row in pretypes.rows().values()} == set(RULES)
+    assert len(pretypes.rows()) > 80
 
 
 @pytest.mark.parametrize("unit", [" ", "a", "A", "7", "\n", " \n", "!", "'", "a ", "\u0301", "\u4e2d"])
 def test_splitting_takes_linear_time(unit):
     split = Pieces()
     large = unit * (200_000 // len(unit))
-    for rules in pretypes.RULES:
+    for rules in RULES:
         program = split.library.address(f"split_{rules}")
         for text in (large, large + "a", large + "7"):
             began = time.thread_time()

@@ -5,8 +5,8 @@ int32 at the start of the scratch. TABLES holds the split programs of all pre-to
 """
 
 from ...tokenizer.patterns import compile_rules
-from ...tokenizer.pretypes import RULES
 from ...tokenizer.ranges import kind_table
+from ...tokenizer.rules import RULES
 from ..export import export, helper
 from ..intrinsics import load_i32, load_i64, load_u8, load_u32, store_8, store_32
 from ..matcher import kind_of, matcher_work, split_pieces
