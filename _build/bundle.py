@@ -10,7 +10,8 @@ from pathlib import Path
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
 STAGES = (  # what a request imports in one go, in this order
-    ("reflex.cli.front", "reflex.open"),
+    ("reflex.cli.front",),
+    ("reflex.open",),
     ("reflex.session", "reflex.tokenizer"),
     ("reflex.arch", "reflex.arch.spec", "reflex.arch.sizes", "reflex.arch.tensors", "reflex.arch.rotation", "reflex.arch.names", "reflex.program"),
     ("reflex.backends.cpu",),

@@ -1,7 +1,8 @@
 """What each way of starting the installed command costs, interleaved: python bench/launch.py [RUNS], with the venv's Python.
 
 `starter` is the program that pip installs on x86-64, `shell` the script other machines get, `site` the fallback that
-imports site, `direct` no launcher at all, `modules` the starter without the bundle of compiled modules. All run `smoke`.
+imports site, `direct` no launcher at all, `script` the starter without the folder that Python starts from, `modules` that without
+the bundle of compiled modules as well. All run `smoke`.
 """
 
 import os
@@ -15,7 +16,10 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 SHELL = Path(__file__).resolve().parent.parent / "_build" / "launcher.sh"
-BUNDLE = Path(sysconfig.get_path("purelib")) / "reflex" / "cache" / f"cold-{sys.implementation.cache_tag}.bin"
+CACHE = Path(sysconfig.get_path("purelib")) / "reflex" / "cache"
+BUNDLE = CACHE / f"cold-{sys.implementation.cache_tag}.bin"
+PTH = CACHE / f"start-{sys.implementation.cache_tag}" / "python._pth"
+HIDDEN = {"script": [PTH], "modules": [PTH, BUNDLE]}
 
 
 def commands():
@@ -25,14 +29,14 @@ def commands():
     shell.chmod(0o755)
     python = [str(BIN / "python"), "-IS", str(BIN / "reflex-python")]
     starter, site = str(BIN / "reflex"), str(BIN / "reflex-python")
-    return {"starter": [starter], "shell": [str(shell)], "site": [site], "direct": python, "modules": [starter]}
+    return {"starter": [starter], "shell": [str(shell)], "site": [site], "direct": python, "script": [starter], "modules": [starter]}
 
 
 def once(name, words):
     """Milliseconds from spawn to exit of one run."""
-    hidden = BUNDLE.with_suffix(".off")
-    if name == "modules":
-        BUNDLE.rename(hidden)
+    hidden = HIDDEN.get(name, [])
+    for path in hidden:
+        path.rename(path.with_suffix(".off"))
     try:
         started = time.perf_counter()
         pid = os.posix_spawn(words[0], [*words, "smoke", "--count", "8"], os.environ)
@@ -40,8 +44,8 @@ def once(name, words):
             sys.exit(f"{name} failed")
         return (time.perf_counter() - started) * 1e3
     finally:
-        if name == "modules":
-            hidden.rename(BUNDLE)
+        for path in hidden:
+            path.with_suffix(".off").rename(path)
 
 
 def main():

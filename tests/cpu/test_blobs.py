@@ -71,3 +71,8 @@ def test_manifest_describes_the_blobs():
         library = native.load(f"{native.cache_folder()}/{entry['file']}", level)
         assert sorted(library.names()) == sorted(entry["kernels"])
         assert set(entry["flags"]) == dict(native.MACHINE_LEVELS[native.machine()])[level]
+
+
+def test_processor_features_are_those_that_the_kernel_lists():
+    named = {flag for levels in native.MACHINE_LEVELS.values() for _, flags in levels for flag in flags}
+    assert native.cpu_flags() & named == native.described_flags() & named

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
-from vocabularies import BYTE, CONTROL, IDS, NORMAL, PIECES, SPECIALS, USER, K, bpe_keys, spm_keys
+from vocabularies import BYTE, CONTROL, IDS, NORMAL, PIECES, SPECIALS, USER, K, bpe_keys, letters, spm_keys
 
 from reflex.errors import InvalidInputError
 
@@ -41,6 +41,18 @@ def test_merging_equals_its_definition_at_every_length(load, length):
     t = load(bpe_keys(joins=merges))
     ranks = {tuple(m.split(" ")): i for i, m in enumerate(merges)}
     for _ in range(40):
+        word = "".join(source.choice("aab") for _ in range(length))
+        assert names(t, t.encode(word)) == merged(word, ranks)
+
+
+def test_tokens_in_another_order_than_the_merges(load):
+    """Where the tokens do not repeat the merges one by one, the merges have a table of their own."""
+    merges = ["a b", "b a", "ab a", "a a", "aa b", "ab ab", "aba ba", "b b", "bb a", "aab b"]
+    tokens = letters() + [m.replace(" ", "") for m in reversed(merges)] + [name for name, _ in SPECIALS]
+    t = load(bpe_keys(joins=merges, tokens=("array", ("string", tokens))))
+    ranks = {tuple(m.split(" ")): i for i, m in enumerate(merges)}
+    source = random.Random(1)
+    for length in range(1, 60):
         word = "".join(source.choice("aab") for _ in range(length))
         assert names(t, t.encode(word)) == merged(word, ranks)
 
