@@ -73,8 +73,8 @@ def _worker(names):
 def _host_object(stem, level):
     from reflex.kernels.compile import compile_stem
 
+    object_path, facts_path = _object_paths(stem, level)  # named before the sources are read again
     data, arities, tables = compile_stem(stem)
-    object_path, facts_path = _object_paths(stem, level)
     object_path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(object_path, data)
     facts = {"entries": arities, "tables": {k: v.hex() for k, v in tables.items()}}
@@ -85,8 +85,9 @@ def _host_object(stem, level):
 def _cuda_text(stem):
     from reflex.kernels.cuda.compile import facts_of
 
+    objects = images.Objects(OBJECTS, ptxas.compiler())  # named before the sources are read again
     facts = facts_of(stem)
-    images.Objects(OBJECTS, ptxas.compiler()).write_text(stem, facts)
+    objects.write_text(stem, facts)
     return len(facts), sum(len(body) for *_, body in facts)
 
 

@@ -29,6 +29,17 @@ def _only_the_compiler_wheel():
     nvvm.open_libdevice = library.read_bytes
 
 
+def _in_a_fixed_order():
+    """Hand NVVM a kernel's device functions in the order they were compiled in: Numba keeps them in a set."""
+    compile_ir = nvvm.compile_ir
+
+    def numbers_as_such(text):
+        return re.sub(r"\d+", lambda m: m.group().zfill(9), text)
+
+    nvvm.compile_ir = lambda texts, **options: compile_ir([texts[0], *sorted(set(texts[1:]), key=numbers_as_such)], **options)
+
+
+_in_a_fixed_order()
 _only_the_compiler_wheel()
 
 

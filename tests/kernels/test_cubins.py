@@ -1,0 +1,149 @@
+"""CUDA kernels ahead of time: the same bytes in any company, every target whole, no registers in memory."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+import precompile  # noqa: E402
+from reflex.backends.cuda.module import open_images  # noqa: E402
+from reflex.kernels.cuda import images, levels  # noqa: E402
+from reflex.native import bytes_at  # noqa: E402
+
+GREEDY = """
+from numba import cuda
+from numba.types import float32
+from reflex.kernels.cuda.export import kernel
+
+@kernel("FF", threads=1024, blocks=2)
+def greedy(x, y):
+    values = cuda.local.array(64, float32)
+    for i in range(64):
+        values[i] = x[i * 1024]
+    for step in range(64):
+        for i in range(64):
+            values[i] = values[i] * values[(i + 17) % 64] + x[step * 65536 + i]
+    for i in range(64):
+        y[i * 1024] = values[i]
+"""
+TEXTS = """
+import hashlib, sys
+from reflex.kernels.cuda.compile import facts_of
+for stem in sys.argv[1:]:
+    print(stem, hashlib.sha256(repr(facts_of(stem)).encode()).hexdigest())
+"""
+
+
+def texts(*stems, seed):
+    """{kernel file: hash of its PTX}, compiled in this order in one process."""
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+    done = subprocess.run([sys.executable, "-c", TEXTS, *stems], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+@pytest.fixture
+def compilers():
+    pytest.importorskip("numba.cuda")
+    return precompile.ptxas.compiler()
+
+
+@pytest.fixture
+def manifest():
+    """What cache/ says of its CUDA files, where it holds all of them."""
+    known = json.loads((precompile.CACHE / "manifest.json").read_text())
+    if set(known.get("cuda", {})) != set(levels.TARGETS):
+        pytest.skip("cache/ does not hold every target: run python precompile.py --all")
+    return known
+
+
+def test_same_text_in_any_company(compilers):
+    alone = texts("softcap", seed=1)
+    together = texts("rmsnorm", "head_rmsnorm", "softcap", seed=2)
+    again = texts("softcap", "head_rmsnorm", "rmsnorm", seed=3)
+    assert together == again
+    assert together["softcap"] == alone["softcap"]
+
+
+def test_a_kernel_file_depends_on_the_instructions_and_the_formats_it_uses(compilers):
+    files = {p.relative_to(ROOT).as_posix() for p in precompile.sources(images.HERE / "linear_plain.py")}
+    assert {"reflex/kernels/cuda/ptx.py", "reflex/kernels/cuda/asm.py", "reflex/quant/types.py"} <= files
+    assert sum(name.startswith("reflex/quant/") for name in files) > 25
+    assert not any(name.startswith(("reflex/gguf/", "reflex/cli/", "reflex/kernels/host/")) for name in files)
+    assert images.fingerprint("add", compilers) != images.fingerprint("add", "another compiler")
+
+
+def test_registers_in_memory_fail_the_build(compilers, tmp_path, monkeypatch):
+    path = tmp_path / "greedy.py"
+    path.write_text(GREEDY)
+    monkeypatch.syspath_prepend(tmp_path)
+    from reflex.kernels.cuda import compile as compiler
+    from reflex.kernels.cuda import export
+
+    monkeypatch.setattr(export, "KERNELS", {})
+    import greedy  # noqa: F401
+
+    kernel = export.KERNELS["greedy"]
+    objects = images.Objects(tmp_path, compilers)
+    objects.prints = {"greedy": "0"}
+    objects.write_text("greedy", [[kernel.name, kernel.threads, kernel.signature, 75, 1000, compiler.to_ptx(kernel)]])
+    with pytest.raises(SystemExit, match=r"greedy \(greedy.py\) on sm_80: \d+ bytes of stack, \d+ bytes of spills"):
+        precompile.build_cuda(objects, ["sm_80"], 1)
+
+
+def test_every_kernel_is_in_every_file_that_should_hold_it(manifest, compilers):
+    objects = images.Objects(precompile.OBJECTS, compilers)
+    for target in levels.TARGETS:
+        wanted = {name for stem in objects.prints for name, *_ in objects.kernels(stem, target)}
+        assert set(manifest["cuda"][target]["kernels"]) == wanted
+    assert set(manifest["cuda"]["sm_75"]["kernels"]) & set(manifest["cuda"]["sm_120"]["kernels"])
+
+
+def test_files_are_read_as_they_were_written(manifest):
+    for target, entry in manifest["cuda"].items():
+        found = open_images(str(precompile.CACHE / entry["file"]))
+        assert found.target == target
+        assert sorted(found.names()) == sorted(entry["kernels"])
+        for name, facts in entry["kernels"].items():
+            kernel = found.kernel(name)
+            image = bytes_at(found.address(kernel), kernel.size)
+            assert kernel.at % images.ALIGNMENT == 0
+            assert name.encode() in image
+            assert (kernel.threads, kernel.registers, kernel.shared) == (facts["threads"], facts["registers"], facts["shared"])
+            assert kernel.threads * kernel.registers <= 65536
+            assert image[:4] == (b"\x7fELF" if target != levels.TEXT else b".ver")
+        found.close()
+
+
+def test_text_for_other_devices_is_old_enough(manifest):
+    found = open_images(str(precompile.CACHE / "cuda-ptx.bin"))
+    for at, size in {(found.kernel(name).at, found.kernel(name).size) for name in found.names()}:
+        text = bytes_at(found._mapping.address + at, size)
+        assert text.startswith(b".version 7.4\n.target sm_80\n.address_size 64\n")
+        assert text.endswith(b"}\n\0") and text.count(b"\0") == 1
+        assert b"//" not in text
+    found.close()
+
+
+def test_all_files_together_stay_small(manifest):
+    assert sum(entry["bytes"] for entry in manifest["cuda"].values()) < 40 << 20
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("frobnicate;", "ptxas"), ("ld.global.nc.L9::no_allocate.u32 $0, [$1];", "ptxas")])
+def test_ptxas_complaints_are_passed_on(compilers, text, complaint):
+    body = f".visible .entry k()\n{{\n{text}\nret;\n}}\n"
+    with pytest.raises(RuntimeError, match=complaint):
+        precompile.images.to_cubin(levels.module([body], "sm_80"), "sm_80")
+
+
+def test_what_bodies_share_is_there_once():
+    table = ".global .align 16 .b8 table_0123[4] = {1, 2, 3, 4};\n"
+    bodies = [f"{table}.visible .entry {name}()\n{{\nret;\n}}\n" for name in ("a", "b")]
+    assert levels.module(bodies, "sm_90").count("table_0123") == 1
+    assert re.search(r"\.target sm_90$", levels.module(bodies, "sm_120"), re.M)
