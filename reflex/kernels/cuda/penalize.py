@@ -12,7 +12,7 @@ PENALTY = 5  # place in the settings, see sample.py
 
 @kernel("FIFDi", threads=THREADS)
 def penalize(logits, recent, saved, settings, count):
-    """recent: int32[count] ids, -1 where there is none; any may repeat. saved: float32[count], their logits before."""
+    """recent: int32[count] ids with a logit, -1 where there is none; any may repeat. saved: float32[count], their logits before."""
     ptx.pdl_launch()
     ptx.pdl_wait()
     penalty = settings[PENALTY]
