@@ -19,7 +19,7 @@ from .levels import level_of, module
 from .ptxas import statistics, to_cubin, toolkit
 
 
-def _only_the_compiler_wheel():
+def _adapt_numba():
     """Make numba-cuda work without a GPU and with libNVVM, libdevice and ptxas alone: it asks a device what to compile
     functions for, asks NVRTC which architectures exist and looks up every toolkit library to find one file (150 MB more)."""
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(7, 5))
@@ -27,20 +27,30 @@ def _only_the_compiler_wheel():
     nvrtc.get_arch_option = lambda major, minor, arch="": f"compute_{major}{minor}{arch}"
     nvvm.get_libdevice = lambda: str(library)
     nvvm.open_libdevice = library.read_bytes
-
-
-def _in_a_fixed_order():
-    """Hand NVVM a kernel's device functions in the order they were compiled in: Numba keeps them in a set."""
     compile_ir = nvvm.compile_ir
-
-    def numbers_as_such(text):
-        return re.sub(r"\d+", lambda m: m.group().zfill(9), text)
-
-    nvvm.compile_ir = lambda texts, **options: compile_ir([texts[0], *sorted(set(texts[1:]), key=numbers_as_such)], **options)
+    nvvm.compile_ir = lambda texts, **options: compile_ir(_callers_first(texts), **options)
 
 
-_in_a_fixed_order()
-_only_the_compiler_wheel()
+def _callers_first(texts):
+    """A kernel's LLVM module, then those of its device functions, each after all that call it: NVVM drops a function that
+    nothing before it calls. Numba keeps them in a set, so this also makes the result reproducible."""
+    home = {name: text for text in texts for name in re.findall(r'^define .*?@"?([^"(]+)"?\(', text, re.M)}
+    order = {}
+
+    def visit(text):
+        if text not in order:
+            order[text] = None  # its place among those being visited; it is put behind its callees below
+            for name in re.findall(r'^declare .*?@"?([^"(]+)"?\(', text, re.M):
+                if name in home:
+                    visit(home[name])
+            del order[text]
+            order[text] = None
+
+    visit(texts[0])
+    return list(reversed(order))
+
+
+_adapt_numba()
 
 
 def kernels_of(stem):
