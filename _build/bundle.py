@@ -11,9 +11,9 @@ ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "ref
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
 STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.front",),
-    ("reflex.open",),
+    ("reflex.open", "reflex.gguf.ahead"),
     ("reflex.session", "reflex.tokenizer"),
-    ("reflex.arch", "reflex.arch.spec", "reflex.arch.sizes", "reflex.arch.tensors", "reflex.arch.rotation", "reflex.arch.names", "reflex.program"),
+    (*(f"reflex.arch{part}" for part in ("", ".spec", ".sizes", ".tensors", ".rotation", ".names")), "reflex.program"),
     ("reflex.backends.cpu",),
     ("reflex.score",),
 )

@@ -29,7 +29,8 @@ def commands():
     shell.chmod(0o755)
     python = [str(BIN / "python"), "-IS", str(BIN / "reflex-python")]
     starter, site = str(BIN / "reflex"), str(BIN / "reflex-python")
-    return {"starter": [starter], "shell": [str(shell)], "site": [site], "direct": python, "script": [starter], "modules": [starter]}
+    ways = {"starter": [starter], "shell": [str(shell)], "site": [site], "direct": python}
+    return ways | {"script": [starter], "modules": [starter]}
 
 
 def once(name, words):

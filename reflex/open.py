@@ -35,12 +35,15 @@ def open_model(
         file = reader.open_model(demo.resolve(path))
         if gpu:
             gpu.load(file)
+        elif workers > 1 and name == "cpu":
+            file.read_ahead()
         mark("header")
         tokenizer, encoded = _tokenizer(file, prompt)
         mark("tokenizer")
         program, most, longest = _program(file, context)
         mark("program")
         name, plan = _plan(name, backend, gpu, note, (file, program, most), workers)
+        file.stop_ahead()
         mark("kernels")
     except BaseException:
         if gpu:

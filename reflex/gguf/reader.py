@@ -18,7 +18,7 @@ __all__ = ["REQUIRED", "Array", "File", "Tensor", "open_model"]
 class File:
     """A model's metadata and tensors. The metadata is the first shard's; `close()` ends the life of every address."""
 
-    __slots__ = ("alignment", "metadata", "path", "shards", "size", "tensors", "version")
+    __slots__ = ("_ahead", "alignment", "metadata", "path", "shards", "size", "tensors", "version")
 
     def __init__(self, shards):
         first = shards[0]
@@ -29,6 +29,7 @@ class File:
         self.metadata = first.metadata
         self.size = sum(shard.size for shard in shards)  # bytes
         self.tensors = first.tensors  # name -> Tensor, in file order
+        self._ahead = None
 
     def has(self, key):
         return key in self.metadata
@@ -86,8 +87,21 @@ class File:
         """Paths of files that were replaced, resized or rewritten since they were opened."""
         return [shard.path for shard in self.shards if shard.is_changed()]
 
+    def read_ahead(self):
+        """Map the tensors' pages on another thread, until stop_ahead: for a core that would be idle."""
+        from .ahead import Ahead
+
+        self._ahead = Ahead(self)
+
+    def stop_ahead(self):
+        if self._ahead:
+            self._ahead.stop()
+
     def close(self):
         """Unmap everything; tensors, arrays and views of this file must not be used afterwards."""
+        if self._ahead:
+            self._ahead.close()
+            self._ahead = None
         for shard in self.shards:
             shard.close()
         self.tensors = {}

@@ -1,5 +1,7 @@
 """What the reader gives for sound files: against the `gguf` package's writer and reader, and against bytes written by hand."""
 
+import time
+
 import gguf
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from gguf_bytes import Gguf, model
 
 from reflex import native
 from reflex.errors import ModelFileError
+from reflex.gguf.ahead import Ahead
 from reflex.gguf.reader import REQUIRED, open_model
 
 SCALARS = {
@@ -237,4 +240,37 @@ def test_closing_drops_everything(tmp_path):
     file = open_model(model().write(tmp_path / "m.gguf"))
     file.close()
     assert file.tensors == {} and not file.has("general.architecture")
+    file.close()
+
+
+@pytest.mark.parametrize("tensors", [0, 1, 12])
+def test_reading_ahead_reads_every_stretch_of_the_tensors_and_ends_before_the_file_is_unmapped(tmp_path, tensors):
+    def add(writer):
+        for i in range(tensors):
+            writer.add_tensor(f"t{i}", np.full(200_000 if i % 5 == 0 else 3_000, i + 1, "f4"))
+
+    path = written(tmp_path / "model.gguf", add)
+    for wait in (0, 0.02):
+        file = open_model(path)
+        file.read_ahead()
+        time.sleep(wait)
+        file.stop_ahead()
+        file.close()
+    file = open_model(path)
+    ahead = Ahead(file)
+    ahead.done.acquire()
+    words = native.view(ahead.block.address, 2 * ahead.count + 1, "q").tolist()
+    ranges = list(zip(words[1::2], words[2::2], strict=True))
+    held = {(t.address, t.address + t.nbytes) for t in file.tensors.values()}
+    assert all(any(start <= a and b <= start + size for start, size in ranges) for a, b in held)
+    assert sum(size for _, size in ranges) == file.shards[0].data_end - file.shards[0].data_start
+    total = 0
+    for start, size in ranges:
+        at = start
+        while at < start + size:
+            total += native.view(at, 1)[0]
+            at = (at & -65536) + 65536
+    assert native.library().touch(ahead.block.address + 8, ahead.count, ahead.block.address) == total
+    ahead.done.release()
+    ahead.close()
     file.close()
