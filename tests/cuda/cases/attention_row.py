@@ -12,7 +12,7 @@ def shared_bytes(key_dim, value_dim, tile):
     return 4 * (tile * (kw + vw) + 16 * kw + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
 
 
-def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1, tolerance=2e-5, **words):
+def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1, tolerance=2e-5, reference=True, **words):
     """One launch over a cache that holds every row's key and value, or with `inputs` all but the last."""
     dim = a.key_dim if a.key_dim == a.value_dim and a.key_dim in (64, 128) else 0
     tile = tile or next(t for t in (128, 96, 64, 32) if shared_bytes(a.key_dim, a.value_dim, t) <= 100 << 10)
@@ -40,7 +40,7 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1,
     ]  # fmt: skip
     return CacheCase(
         label, f"attention_row_{dim or 'any'}", (parts, splits, len(rows)), args,
-        {3: a.wanted(wanted_q, k, v, rows), 5: counters.astype(float)}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
+        {3: a.wanted(wanted_q, k, v, rows), 5: counters} if reference else {}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
         tolerance=tolerance, cache=14, pages=a.pages(k, v, a.count), **words,
     )  # fmt: skip
 
@@ -89,17 +89,26 @@ def cases():
         yield case(f"{name} two widths", a, 2, tile=32, inputs=Inputs(a, 34, after=True), flags=flags, tolerance=5e-4)
         a = Attention(1, 70, 2, 2, 33, 31)
         yield case(f"{name} odd widths", a, 2, inputs=Inputs(a, 32), flags=flags, tolerance=5e-4)
+    for group in (2, 4):
+        for count in (1000, 5000):
+            a = Attention(1, count - 1, 8 * group, 8, 128, 128, seed=count)
+            words = {"inputs": Inputs(a, 128), "flags": EARLY, "tolerance": 5e-4, "emulate": False}
+            yield case(f"{count} slots, 8 key heads of {group}", a, 16, **words)
+    yield case("16 rows", Attention(16, 500, 16, 8, 128, 128), 4, emulate=False)
+    yield case("wide heads", Attention(16, 1000, 4, 1, 256, 256, window=512), 16, emulate=False)
+    yield case("widest heads", Attention(3, 300, 4, 1, 512, 512), 8, emulate=False)
 
 
 def bench():
-    for name, heads in (("0.6B", 16), ("4B and 8B", 32)):
-        for count in (100, 200, 500, 1000, 8000):
-            for splits, tile, least in ((16, 64, 1), (16, 128, 1), (16, 128, 2), (32, 128, 1)):
+    for name, heads, counts, ways in (
+        ("0.6B", 16, (100, 200, 500, 1000, 8000), ((16, 64, 1), (16, 128, 1), (16, 128, 2), (32, 128, 1))),
+        ("4B and 8B", 32, (100, 500, 1000, 8000), ((16, 128, 1),)),
+    ):
+        for count in counts:
+            for splits, tile, least in ways:
                 a = Attention(1, count - 1, heads, 8, 128, 128)
                 label = f"{name} {count} slots, {splits} splits of {least} x {tile}"
-                words = {"inputs": Inputs(a, 128), "flags": EARLY, "tolerance": 5e-4, "emulate": False}
-                one = case(label, a, splits, tile=tile, least=least, **words)
+                one = case(label, a, splits, tile=tile, least=least, inputs=Inputs(a, 128), flags=EARLY, reference=False)
                 one.bytes = count * 8 * 128 * 4
                 yield one
-    a = Attention(16, 1000, 16, 8, 128, 128)
-    yield case("0.6B 16 rows", a, 4, emulate=False)
+    yield case("0.6B 16 rows after 1000", Attention(16, 1000, 16, 8, 128, 128), 1, reference=False)
