@@ -21,7 +21,7 @@ module of instructions and types; function: makes a function callable from other
     place(row, step, t)                                        address that the loads of a step start from
     load_head(at, step, t, last, wanted, raw, o)               reads what all units share: raw[o : o + head]
     load_chunk(at, step, t, last, c, wanted, raw, o)           reads chunk c: raw[o : o + words]
-    codes(raw, head, o, c, j, shift)                           -> the four registers
+    codes(raw, head, o, c, j, t, shift)                        -> the four registers
     scales(raw, head, t, part)                                 -> of columns 2t, 2t + 1 of a part: scales, minimums (s0, s1, m0, m1)
 row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the load; raw: a local uint32 array, `head` and
 `o` places in it; shift: uint32, 16 where the step's first block lies at an odd multiple of 2, else 0. Blocks past the last

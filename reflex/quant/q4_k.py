@@ -59,7 +59,7 @@ def _fragment(ptx, base, function):
     def load_chunk(at, step, t, last, c, wanted, raw, o):
         raw[o], raw[o + 1] = ptx.ldg64_if(at, 16 + 32 * c, wanted)
 
-    def codes(raw, head, o, c, j, shift):
+    def codes(raw, head, o, c, j, t, shift):
         nibbles = uint32(0x000F000F << 4 * j)
         a, b = raw[o], raw[o + 1]
         return (

@@ -8,6 +8,7 @@ value = d * (quant - 16)
 """
 
 from . import fields
+from .fragment import Fragment
 from .lanes import Small
 
 
@@ -33,3 +34,48 @@ def _codes(v, blocks):
 
 
 LANES = Small(22, _codes, bias=16)
+
+
+def _fragment(ptx, base, function):
+    """Lanes 0, 1 take even blocks and lanes 2, 3 odd ones: a lane's eight bytes are eight values of each half."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(row, step, t):
+        return row + 2
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 2, int32(22 * min(int32(8 * step + 2 * t), last)), wanted)
+        raw[o + 1] = ptx.ldg16_if(at - 2, int32(22 * min(int32(8 * step + 2 * t + 1), last)), wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = (at + 22 * min(int32(8 * step + 2 * c + (t >> 1)), last)) & -4
+        raw[o] = ptx.ldg32_if(start, 0, wanted)
+        raw[o + 1] = ptx.ldg32_if(start, 4, wanted)
+        for i in range(3):
+            raw[o + 2 + i] = ptx.ldg32_if(start + 8 * (t & 1), 4 + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        nibbles, fifth = uint32(0x000F000F), uint32(0x00100010)
+        low, high = uint32(4 * j), uint32(4 * j + 8)
+        shift = uint32(shift ^ uint32(16 - ((t >> 1) << 4)))  # in even blocks it all lies two bytes further
+        a, b = ptx.shf_r(raw[o + 2], raw[o + 3], shift), ptx.shf_r(raw[o + 3], raw[o + 4], shift)
+        bits = ptx.shf_r(raw[o], raw[o + 1], shift)
+        bits = uint32(uint32(bits >> uint32(8 * (t & 1) + 16 * j)) & uint32(0xFF))  # bit i of value i of the lane's eight
+        return (
+            uint32(uint32(uint32(a >> low) & nibbles) | uint32(uint32(uint32(bits * uint32(0x40010)) & fifth) | base)),
+            uint32(uint32(uint32(a >> high) & nibbles) | uint32(uint32(uint32(bits * uint32(0x20008)) & fifth) | base)),
+            uint32(uint32(uint32(b >> low) & nibbles) | uint32(uint32(uint32(bits * uint32(0x4001)) & fifth) | base)),
+            uint32(
+                uint32(uint32(b >> high) & nibbles)
+                | uint32(uint32(uint32(uint32(bits >> uint32(1)) * uint32(0x4001)) & fifth) | base)
+            ),
+        )
+
+    def scales(raw, head, t, part):
+        s0, s1 = ptx.h2f_lo(raw[head]), ptx.h2f_lo(raw[head + 1])
+        return s0, s1, float32(s0 * float32(-16)), float32(s1 * float32(-16))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 2, 4, 5, _fragment, planes=2, raised=False, offset=16, hop=32)

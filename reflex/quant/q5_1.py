@@ -9,6 +9,7 @@ value = d * quant + m
 """
 
 from . import fields
+from .fragment import Fragment
 from .lanes import Small
 
 
@@ -34,3 +35,43 @@ def _codes(v, blocks):
 
 
 LANES = Small(24, _codes, minimum_at=2)
+
+
+def _fragment(ptx, base, function):
+    """Lanes 0, 1 take even blocks and lanes 2, 3 odd ones: a lane's eight bytes are eight values of each half."""
+    int32, uint32 = ptx.i32, ptx.u32
+
+    def place(row, step, t):
+        return row + 4
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg32_if(at - 4, int32(24 * min(int32(8 * step + 2 * t), last)), wanted)
+        raw[o + 1] = ptx.ldg32_if(at - 4, int32(24 * min(int32(8 * step + 2 * t + 1), last)), wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = at + 24 * min(int32(8 * step + 2 * c + (t >> 1)), last)
+        raw[o] = ptx.ldg32_if(start, 0, wanted)
+        raw[o + 1], raw[o + 2] = ptx.ldg64_if(start + 8 * (t & 1), 4, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        nibbles, fifth = uint32(0x000F000F), uint32(0x00100010)
+        low, high = uint32(4 * j), uint32(4 * j + 8)
+        a, b, bits = raw[o + 1], raw[o + 2], raw[o]
+        bits = uint32(uint32(bits >> uint32(8 * (t & 1) + 16 * j)) & uint32(0xFF))  # bit i of value i of the lane's eight
+        return (
+            uint32(uint32(uint32(a >> low) & nibbles) | uint32(uint32(uint32(bits * uint32(0x40010)) & fifth) | base)),
+            uint32(uint32(uint32(a >> high) & nibbles) | uint32(uint32(uint32(bits * uint32(0x20008)) & fifth) | base)),
+            uint32(uint32(uint32(b >> low) & nibbles) | uint32(uint32(uint32(bits * uint32(0x4001)) & fifth) | base)),
+            uint32(
+                uint32(uint32(b >> high) & nibbles)
+                | uint32(uint32(uint32(uint32(bits >> uint32(1)) * uint32(0x4001)) & fifth) | base)
+            ),
+        )
+
+    def scales(raw, head, t, part):
+        return ptx.h2f_lo(raw[head]), ptx.h2f_lo(raw[head + 1]), ptx.h2f_hi(raw[head]), ptx.h2f_hi(raw[head + 1])
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 2, 4, 3, _fragment, planes=2, raised=False, hop=32)

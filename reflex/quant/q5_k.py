@@ -10,6 +10,7 @@ value = (d * scale) * quant - dmin * minimum
 """
 
 from . import fields, sixbit
+from .fragment import Fragment
 from .lanes import Group, Large, scales_and_minimums
 
 
@@ -48,3 +49,37 @@ def _group(v, p):
 
 
 LANES = Large(176, _group)
+
+
+def _fragment(ptx, base, function):
+    uint32 = ptx.u32
+    scales_of = function(sixbit.fragment(ptx))
+
+    def place(row, step, t):
+        return row + (176 * step + 8 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.ldg128_if(at - 8 * t, 0, wanted)
+        raw[o + 4], raw[o + 5] = ptx.ldg64_if(at, 16, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        raw[o], raw[o + 1] = ptx.ldg64_if(at, 48 + 32 * c, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        nibbles, fifth = uint32(0x000F000F << 4 * j), uint32(0x00010001 << (2 * c + j))
+        up = uint32((0x3C00 + 1024 * (4 + 3 * j - 2 * c)) * 0x10001)  # what brings the fifth bit above the nibble, as halves
+        a, b, x, y = raw[o], raw[o + 1], raw[head + 4], raw[head + 5]
+        return (
+            ptx.fma2(uint32(x & fifth), up, uint32(uint32(a & nibbles) | base)),
+            ptx.fma2(uint32(uint32(x >> uint32(8)) & fifth), up, uint32(uint32(uint32(a >> uint32(8)) & nibbles) | base)),
+            ptx.fma2(uint32(y & fifth), up, uint32(uint32(b & nibbles) | base)),
+            ptx.fma2(uint32(uint32(y >> uint32(8)) & fifth), up, uint32(uint32(uint32(b >> uint32(8)) & nibbles) | base)),
+        )
+
+    def scales(raw, head, t, part):
+        return scales_of(raw[head], raw[head + 1], raw[head + 2], raw[head + 3], t)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 6, 4, 2, _fragment, planes=2)

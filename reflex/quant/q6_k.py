@@ -67,7 +67,7 @@ def _fragment(ptx, base, function):
         for i in range(3):
             raw[o + i] = ptx.ldg32_if(low, 32 * c + 4 * i, wanted)
 
-    def codes(raw, head, o, c, j, shift):
+    def codes(raw, head, o, c, j, t, shift):
         low, high = uint32(0x000F000F << 4 * j), uint32(0x00030003 << (2 * c + 4 * j))
         up = uint32((0x3C00 + 1024 * (4 - 2 * c)) * 0x10001)  # what brings the high bits above the low ones, as halves
         a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)

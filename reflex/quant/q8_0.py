@@ -42,7 +42,7 @@ def _fragment(ptx, base, function):
         for i in range(3):
             raw[o + i] = ptx.ldg32_if(start, 4 * i, wanted)
 
-    def codes(raw, head, o, c, j, shift):
+    def codes(raw, head, o, c, j, t, shift):
         if c & 1 == 0:  # codes begin two bytes into a block of 34
             shift = uint32(shift ^ uint32(16))
         byte, flip = uint32(0x00FF00FF), uint32(0x00800080 | base)  # -128 .. 127 as 0 .. 255

@@ -9,8 +9,8 @@ A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each sha
 most 4 in mode 2, whose tiles are gate and up in turn), and goes on with the tiles `grid` units further. So the grid may
 be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: shared_bytes().
 
-`linear_row_<TYPE>` are the same for launches whose matrices all have that type: they leave room for three blocks per
-multiprocessor, `linear_row` for two.
+`linear_row_<TYPE>` are the same for launches whose matrices all have that type: most leave room for three blocks
+per multiprocessor, `linear_row` for two.
 
 Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
 of a step lie and 0 elsewhere, so that one product gives each scale's sum by itself. The next units' words are asked for as
@@ -29,12 +29,16 @@ WARPS = 8
 THREADS = 32 * WARPS
 X_AT = 4  # words of zeros in front of the activations, for lanes whose column is not meant
 FORMATS = bound()
-RAW = max(2 * (f.record.head + f.record.chunks * f.record.words) for f in FORMATS.values())
+ROOMY = 40  # words of a step that a lane holds, above which only two blocks fit a multiprocessor
 SUMS = 2 * WARPS * 16  # two passes' results of each warp
 silu, gelu = FORMULAS.values()
 
 
-def _first(format, rest):
+def held(formats):
+    return max(2 * (f.record.head + f.record.chunks * f.record.words) for f in formats)
+
+
+def _first(format, rest, mixed):
     """Device function that reads a tile's first step, for this format or by `rest`."""
     record, id = format.record, format.block.id
     head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
@@ -43,13 +47,14 @@ def _first(format, rest):
 
     def first(type, w, r, below, step, columns, t, raw):
         """r: the lane's row; below: how far below its second one is. Returns both as an address and a distance in bytes."""
-        if type == id:
+        if type == id or not mixed:
             last = int32(columns // block - 1)
             stride = int32((last + 1) * nbytes)
             row, under = ptx.address(w, int64(r) * stride), int32(below * stride)
+            step = int32(min(step, int32((columns - 1) // elements)))  # of a warp without steps: never used
             at = place(row, step, t)
             at8 = at + under
-            wanted = uint32(int32(step * elements) < columns)
+            wanted = uint32(1)
             load_head(at, step, t, last, wanted, raw, 0)
             load_head(at8, step, t, last, wanted, raw, head)
             for c in range(chunks):
@@ -97,7 +102,7 @@ def unscaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
     return float32(y + (c0 + c1)), float32(y8 + (c2 + c3))
 
 
-def _tile(format, rest):
+def _tile(format, rest, mixed):
     """Device function for a warp's share of a tile, whose first step is read already: sums of rows g and g + 8 over the
     lane's columns. It reads the first step of the next tile (n...) at the end."""
     record, id = format.record, format.block.id
@@ -112,7 +117,7 @@ def _tile(format, rest):
 
     def tile(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh):
         y, y8 = float32(0), float32(0)
-        if type != id:
+        if mixed and type != id:
             return rest(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh)
         last = int32(columns // block - 1)
         stride = int32((last + 1) * nbytes)
@@ -141,8 +146,8 @@ def _tile(format, rest):
                     c = part * part_chunks + k
                     o = 2 * (head + c * words)
                     for j in range(planes):
-                        p0, p1, p2, p3 = codes(raw, 0, o, c, j, shift)
-                        q0, q1, q2, q3 = codes(raw, head, o + words, c, j, shift)
+                        p0, p1, p2, p3 = codes(raw, 0, o, c, j, t, shift)
+                        q0, q1, q2, q3 = codes(raw, head, o + words, c, j, t, shift)
                         from_x = int32(0)
                         if blocks_of_lanes:
                             if mine == int32(k):
@@ -294,9 +299,10 @@ def total(parts, at, splits):
 
 
 def _kernel(formats):
+    mixed, words = len(formats) > 1, held(formats)
     first, tile = no_first, no_tile
     for format in reversed(formats):
-        first, tile = _first(format, first), _tile(format, tile)
+        first, tile = _first(format, first, mixed), _tile(format, tile, mixed)
 
     def linear_row(
         x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,
@@ -307,7 +313,7 @@ def _kernel(formats):
         lane, warp = int32(tid & 31), int32(tid >> 5)
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(SUMS, float32, alignment=16)
-        raw = cuda.local.array(RAW, uint32)
+        raw = cuda.local.array(words, uint32)
         tiles0, tiles1 = int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4)
         tiles = int32(tiles0 + tiles1 + ((rows2 + 15) >> 4))
         log_splits = int32(ptx.popc(uint32(splits - 1)))
@@ -330,10 +336,10 @@ def _kernel(formats):
             nw, ntype = pick(segment, w0, w1, w2), pick(segment, type0, type1, type2)
             r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
             wanted = uint32(0)
-            if following < goal and ntype == type:
+            if following < goal and (not mixed or ntype == type):
                 wanted = uint32(1)
             y, y8, row, under = tile(type, row, under, nw, r, below, wanted, part, splits, columns, lane, raw, sh)
-            if following < goal and ntype != type:
+            if mixed and following < goal and ntype != type:
                 row, under = first(ntype, nw, r, below, part, columns, int32(lane & 3), raw)
             type = ntype
             tid = ptx.opaque(int32(cuda.threadIdx.x))  # so that nothing made of it waits in registers
@@ -387,4 +393,5 @@ def _kernel(formats):
 SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
 kernel(SIGNATURE, threads=THREADS, blocks=2, name="linear_row")(_kernel(list(FORMATS.values())))
 for _format in FORMATS.values():
-    kernel(SIGNATURE, threads=THREADS, blocks=3, name=f"linear_row_{_format.block.name}")(_kernel([_format]))
+    _blocks = 3 if held([_format]) <= ROOMY else 2
+    kernel(SIGNATURE, threads=THREADS, blocks=_blocks, name=f"linear_row_{_format.block.name}")(_kernel([_format]))

@@ -69,8 +69,10 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
     args += [mode, act, scale, splits]
     largest = max(numpy.abs(w).max() for w in wanted)
     goal = (tiles(matrices) * splits + 7) // 8
+    types = {m.block.name for m in matrices}
     return Case(
-        label, "linear_row" if len({m.block.name for m in matrices}) > 1 else f"linear_row_{matrices[0].block.name}", grid or goal, args, {5 + 6 * i + 5: w for i, w in enumerate(wanted)},
+        label, "linear_row" if len(types) > 1 else f"linear_row_{types.pop()}", grid or goal, args,
+        {10 + 6 * i: w for i, w in enumerate(wanted)},
         shared=shared_bytes(columns), tolerance=3 * noise / largest + 1e-6,
     )  # fmt: skip
 
