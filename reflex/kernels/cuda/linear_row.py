@@ -1,16 +1,15 @@
-"""linear_row: y = W x for one row of activations, straight from the blocks of up to three matrices with the same input.
+"""linear_row_<TYPE>: y = W x for one row of activations, straight from the blocks of up to three matrices of that type with
+the same input; linear_row_32, linear_row_256: the same for matrices of any types with blocks of that many weights.
 
 x: float32[columns]; when `normed` it is first multiplied by norm[columns] and divided by its root mean square (eps). Each
 matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows. columns: a multiple of the types' blocks
-and of 32. mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal rows
-(act 0 silu, 1 gelu).
+and of 32. mode 0: out = y + bias; 1: out += scale * (y + bias), out not being x; 2: out0 = act(y0) * y1 of two matrices of
+equal rows (act 0 silu, 1 gelu).
 
 A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each shared by `splits` warps (1, 2, 4 or 8; at
 most 4 in mode 2, whose tiles are gate and up in turn), and goes on with the tiles `grid` units further. So the grid may
-be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: shared_bytes().
-
-`linear_row_<TYPE>` are the same for launches whose matrices all have that type: most leave room for three blocks
-per multiprocessor, `linear_row` for two.
+be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: 16 + 9/4
+bytes per column, columns rounded up to 256.
 
 Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
 of a step lie and 0 elsewhere, so that one product gives each scale's sum by itself. The next units' words are asked for as
@@ -70,6 +69,7 @@ def _scaled(format):
     """Device function: sums of rows g and g + 8 with the products (c0 .. c3) of a part's columns added."""
     head, scales = format.record.head, format.scales
     raised, split = format.record.raised, format.record.split
+    narrow = format.record.elements // format.record.parts == 128  # columns of 16
     unit = float32(2.0**24)  # halves are 2**-24 of the codes
     raised_unit = float32(2.0**20)
 
@@ -81,7 +81,7 @@ def _scaled(format):
             even, odd = raised_unit, raised_unit
         if raised and not split:
             odd = raised_unit
-        if split:
+        if narrow:
             e0, e1 = ptx.lds64(sh, int32(sums_at + 2 * t))
             sum0, sum1 = ptx.bits2f(e0), ptx.bits2f(e1)
         else:
@@ -391,7 +391,9 @@ def _kernel(formats):
 
 
 SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
-kernel(SIGNATURE, threads=THREADS, blocks=2, name="linear_row")(_kernel(list(FORMATS.values())))
+for _size in sorted({f.block.elements for f in FORMATS.values()} - {1}):
+    _formats = [f for f in FORMATS.values() if f.block.elements == _size]
+    kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_row_{_size}")(_kernel(_formats))
 for _format in FORMATS.values():
     _blocks = 3 if held([_format]) <= ROOMY else 2
     kernel(SIGNATURE, threads=THREADS, blocks=_blocks, name=f"linear_row_{_format.block.name}")(_kernel([_format]))

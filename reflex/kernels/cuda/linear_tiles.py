@@ -56,7 +56,7 @@ def _weights(format):
     gain, raised_gain, less = (halves_of(v) for v in (SHRUNK * 2.0**24, SHRUNK * 2.0**20, -SHRUNK * (record.offset or 0)))
 
     def weights(raw, head, o, c, j, shift, scale, minimum):
-        w0, w1, w2, w3 = codes(raw, head, o, c, j, shift)
+        w0, w1, w2, w3 = codes(raw, head, o, c, j, int32(cuda.threadIdx.x & 3), shift)
         if not plain:
             grow, sink = uint32(gain), uint32(less)
             if raised and j == 1:

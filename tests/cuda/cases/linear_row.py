@@ -71,7 +71,7 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
     goal = (tiles(matrices) * splits + 7) // 8
     types = {m.block.name for m in matrices}
     return Case(
-        label, "linear_row" if len(types) > 1 else f"linear_row_{types.pop()}", grid or goal, args,
+        label, f"linear_row_{types.pop() if len(types) == 1 else matrices[0].block.elements}", grid or goal, args,
         {10 + 6 * i: w for i, w in enumerate(wanted)},
         shared=shared_bytes(columns), tolerance=3 * noise / largest + 1e-6,
     )  # fmt: skip
@@ -80,17 +80,19 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
 def cases():
     random = numpy.random.default_rng(8)
     for block in fast():
-        for rows, columns, splits in ((1, block.elements, 1), (33, 2 * 256 + block.elements % 256, 4)):
-            yield case(f"{block.name}-{rows}x{columns}", [Matrix(block, rows, columns, random)], columns, random, splits=splits)
-    blocks = fast()
-    for i, block in enumerate(blocks):  # what real files mix, and every mode
-        other = blocks[(i + 1) % len(blocks)]
-        columns = 768
-        three = [Matrix(b, rows, columns, random, biased=rows == 17) for b, rows in ((block, 17), (other, 15), (block, 16))]
-        yield case(f"three-{block.name}-{other.name}", three, columns, random, splits=1 + i % 2, normed=True, grid=1)
-        pair = [Matrix(block, 40, columns, random), Matrix(other, 40, columns, random, biased=i % 2)]
-        yield case(f"gated-{block.name}-{other.name}", pair, columns, random, mode=2, act=i % 2, splits=4, normed=True)
-    block = blocks[-1]
+        size = max(block.elements, 32)
+        for rows, columns, splits in ((1, size, 1), (33, 512 + size % 256, 4)):
+            yield case(f"{rows}x{columns}", [Matrix(block, rows, columns, random)], columns, random, splits=splits)
+    for size in (32, 256):  # what real files mix, and every mode
+        blocks = [b for b in fast() if b.elements == size]
+        for i, block in enumerate(blocks):
+            other = blocks[(i + 1) % len(blocks)]
+            columns = 768
+            three = [Matrix(b, rows, columns, random, biased=rows == 17) for b, rows in ((block, 17), (other, 15), (block, 16))]
+            yield case(f"three-{i}", three, columns, random, splits=1 + i % 2, normed=True, grid=1)
+            pair = [Matrix(block, 40, columns, random), Matrix(other, 40, columns, random, biased=i % 2)]
+            yield case(f"gated-{i}", pair, columns, random, mode=2, act=i % 2, splits=4, normed=True)
+    block = blocks[0]
     for splits in (1, 2, 4, 8):
         some = [Matrix(block, 50, 2304, random, biased=True)]
         yield case(f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=1 if splits == 2 else None)
