@@ -49,7 +49,7 @@ def product(block):
         while row < rows and first < count:
             for k in range(TOKENS):
                 total[k] = float32(0)
-                x_at[k] = int64(min(int32(first + k), int32(count - 1))) * words
+                x_at[k] = int64(first + k) * words
             column = int32(lane * 4)
             while column < columns:
                 for k in range(4):
@@ -58,9 +58,10 @@ def product(block):
                     if column + k >= columns:
                         w[k] = float32(0)
                 for k in range(TOKENS):
-                    even, odd = ptx.ld64(xh, x_at[k] + (column >> 1))
-                    total[k] += w[0] * ptx.h2f_lo(even) + w[2] * ptx.h2f_hi(even)
-                    total[k] += w[1] * ptx.h2f_lo(odd) + w[3] * ptx.h2f_hi(odd)
+                    if first + k < count:
+                        even, odd = ptx.ld64(xh, x_at[k] + (column >> 1))
+                        total[k] += w[0] * ptx.h2f_lo(even) + w[2] * ptx.h2f_hi(even)
+                        total[k] += w[1] * ptx.h2f_lo(odd) + w[3] * ptx.h2f_hi(odd)
                 column = int32(column + 128)
             # Sum over the lanes, halving the tokens that a lane cares about at each step: lane >> 2 is its token in the end.
             for k in range(4):
