@@ -165,57 +165,6 @@ def trailing_zeros(typingctx, value):
     return I64(I64), codegen
 
 
-SIXTEEN = ir.VectorType(i32, 16)
-
-
-def _mask(builder, lanes):
-    """Sixteen comparisons as the low bits of an int64."""
-    return builder.zext(builder.bitcast(lanes, i16), i64)
-
-
-def _splat(builder, value):
-    one = builder.insert_element(ir.Constant(SIXTEEN, ir.Undefined), builder.trunc(value, i32), ir.Constant(i32, 0))
-    return builder.shuffle_vector(one, ir.Constant(SIXTEEN, ir.Undefined), ir.Constant(SIXTEEN, [0] * 16))
-
-
-def _sixteen(builder, address):
-    return builder.load(builder.inttoptr(address, SIXTEEN.as_pointer()), align=1)
-
-
-@intrinsic
-def entries_matching(typingctx, address, wanted, bits):
-    """A bit for each of sixteen u32 at `address` that equals `wanted` above its low `bits` bits, which are 0 in `wanted`."""
-
-    def codegen(context, builder, signature, arguments):
-        ones = builder.shl(ir.Constant(i64, -1), arguments[2])
-        high = builder.and_(_sixteen(builder, arguments[0]), _splat(builder, ones))
-        return _mask(builder, builder.icmp_unsigned("==", high, _splat(builder, arguments[1])))
-
-    return I64(I64, I64, I64), codegen
-
-
-@intrinsic
-def lanes_other(typingctx, address, value):
-    """A bit for each of sixteen u32 at `address` that is not `value`."""
-
-    def codegen(context, builder, signature, arguments):
-        return _mask(builder, builder.icmp_unsigned("!=", _sixteen(builder, arguments[0]), _splat(builder, arguments[1])))
-
-    return I64(I64, I64), codegen
-
-
-@intrinsic
-def bytes_other(typingctx, a, b):
-    """A bit for each of the 32 bytes at `a` that is not the byte at its place at `b`."""
-
-    def codegen(context, builder, signature, arguments):
-        kind = ir.VectorType(i8, 32)
-        x, y = (builder.load(builder.inttoptr(address, kind.as_pointer()), align=1) for address in arguments)
-        return builder.zext(builder.bitcast(builder.icmp_unsigned("!=", x, y), i32), i64)
-
-    return I64(I64, I64), codegen
-
-
 def _float_unary(name, llvm):
     def codegen(context, builder, signature, arguments):
         return builder.call(declare(builder, llvm, f32, [f32]), [arguments[0]])

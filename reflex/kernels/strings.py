@@ -4,11 +4,12 @@ A block (bytes owned by the caller) starts with the int64 fields below, then the
 per bucket the number of its entries as u32, then ROOM entries for each bucket, then what found no room. An entry is
 fingerprint bits above `bits` | index, in the order of the strings. The top bits of a string's hash choose its bucket. Filling
 writes to a few hundred places in turn and looks nothing up, which is three times as fast as a hash table; a search compares
-a whole bucket, 16 entries at a time. Host kernels call these functions; nothing is exported.
+a whole bucket, 64 entries at a time. Host kernels call these functions; nothing is exported.
 """
 
 from .export import helper
-from .intrinsics import entries_matching, load_i32, load_i64, load_u8, load_u32, shift_right, trailing_zeros, unsigned_greater
+from .intrinsics import load_i32, load_i64, load_u8, load_u32, shift_right, trailing_zeros, unsigned_greater
+from .lanes import entries_matching
 
 BASE, COUNT, SAMPLES, SIZES, ENTRIES, ROOM, BUCKET_BITS, BITS, LONGEST = 0, 8, 16, 24, 32, 40, 48, 56, 64
 OVER, OVER_SIZE = 72, 80  # entries beyond the room of their buckets, and their number
@@ -95,15 +96,15 @@ def search(block, entries, count, address, size, print_of, left, before):
     found = before
     i = 0
     while i < count:
-        lanes = entries_matching(entries + (i << 2), print_of, bits)
-        if count - i < 16:
-            lanes &= (1 << (count - i)) - 1
+        lanes = entries_matching(entries + (i << 2), print_of, bits)  # beyond `count` too, into whatever lies there
         while lanes != 0:
-            index = load_u32(entries + ((i + trailing_zeros(lanes)) << 2)) - print_of
+            at = i + trailing_zeros(lanes)
             lanes &= lanes - 1
-            if (last or found < 0) and (left == 0 or is_split(block, index, left)) and is_string(block, index, address, size):
-                found = index
-        i += 16
+            if at < count and (last or found < 0):
+                index = load_u32(entries + (at << 2)) - print_of
+                if (left == 0 or is_split(block, index, left)) and is_string(block, index, address, size):
+                    found = index
+        i += 64
     return found
 
 

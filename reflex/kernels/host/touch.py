@@ -12,7 +12,7 @@ STRETCH = 1 << 16  # bytes that Linux maps around a fault (fault_around_bytes)
 
 @export
 def touch(ranges, count, stop):
-    """Touch `count` ranges, int64 pairs (address, bytes) at `ranges`, until the int64 at `stop` is not 0. Returns a sum of bytes."""
+    """Touch `count` ranges, int64 pairs (address, bytes) at `ranges`, until the int64 at `stop` is not 0; returns a sum."""
     total = 0
     for i in range(count):
         at = load_i64(ranges + 16 * i)

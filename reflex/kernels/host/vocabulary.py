@@ -8,8 +8,6 @@ The caller keeps the mapping alive as long as the block.
 from ...tokenizer.special import NAMES
 from ..export import export, helper
 from ..intrinsics import (
-    bytes_other,
-    lanes_other,
     load_i64,
     load_u8,
     load_u32,
@@ -19,6 +17,7 @@ from ..intrinsics import (
     trailing_zeros,
     unsigned_greater,
 )
+from ..lanes import bytes_other, lanes_other
 from ..strings import (
     BASE,
     BITS,
@@ -56,7 +55,7 @@ def packed(names):
 
 TABLES = {"special_names": packed(NAMES)}
 
-ROOM_TO_SPARE = 48  # entries a bucket may hold more than the mean: three standard deviations
+ROOM_TO_SPARE = 20  # entries a bucket may hold beyond nine eighths of the mean: three standard deviations
 
 
 @helper
@@ -70,13 +69,14 @@ def bits_for(count):
 
 @helper
 def bucket_bits_for(count):
-    """Buckets hold 256 to 512 strings on average."""
-    return max(0, bits_for(count) - 9)
+    """Buckets hold 128 to 256 strings on average."""
+    return max(0, bits_for(count) - 8)
 
 
 @helper
 def room_for(count):
-    return ((count >> bucket_bits_for(count)) + ROOM_TO_SPARE + 15) & -16
+    mean = count >> bucket_bits_for(count)
+    return mean + (mean >> 3) + ROOM_TO_SPARE
 
 
 @helper
@@ -97,7 +97,7 @@ def over_start(count):
 @export
 def strings_bytes(count):
     """Bytes of the block of `count` strings."""
-    return over_start(count) + 4 * ((count + 15) & -16)
+    return over_start(count) + 4 * (count + 64)
 
 
 @export
