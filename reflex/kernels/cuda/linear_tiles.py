@@ -166,6 +166,7 @@ def _loop(format, rest, shape):
     half_steps = 1 if block > elements else 0  # log2 of the steps in a block
     step_bytes = max(elements // block, 1) * nbytes
     heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
+    heads_or_one = max(heads, 1)  # an array has a length
     splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
     group_bits = group.bit_length() - 1
     region, row_words = shape.tokens * elements // 2, elements // 2
@@ -177,7 +178,7 @@ def _loop(format, rest, shape):
             mine = int32(tid & (group - 1))
             kept = cuda.local.array(8, uint32)
             a = cuda.local.array(16, uint32)
-            following = cuda.local.array(heads, uint32)  # what the next step needs; the words of the next two chunks
+            following = cuda.local.array(heads_or_one, uint32)  # what the next step needs; the words of the next two chunks
             near = cuda.local.array(chunk_words, uint32)
             late = cuda.local.array(chunk_words, uint32)
             last = int32(columns // block - 1)

@@ -61,7 +61,7 @@ def cases():
     for block in FORMATS:
         columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
         yield case(f"{block.name}-{columns}", 32, 19, columns, [matrix(block, 35, columns, random)], 0, random)
-    first, second = FORMATS[0], FORMATS[-1]
+    first, second = (next(b for b in FORMATS if b.elements == n) for n in (256, 32))
     for tile, act in ((32, 0), (64, 1)):
         three = [matrix(b, rows, 512, random) for b, rows in ((first, 65), (second, 3), (first, 33))]
         yield case("three", tile, tile + 1, 512, three, 1, random)
