@@ -73,7 +73,6 @@ COLD += (
     "backends/__init__",
     "backends/cpu",
     "backends/cuda/",
-    "backends/cuda/",
     "cli/__init__",
     "cli/front",
     "cli/output",
