@@ -15,13 +15,19 @@ MODES = {"store": 0, "add": 1, "gated": 2}
 ACTIVATIONS = {"silu": 0, "gelu": 1}
 Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags of the attention kernels
 LAYER_UNIT = 512  # bytes
-ATTENTION_TILE = 64  # slots
+ATTENTION_BYTES = 96 << 10  # of shared memory that attention of few rows may take
 MOST_SPLITS = 64
 SEGMENTS = 3
 TILE = 16  # weight rows of products of one token
 TOKEN_TILES = (32, 64), (64, 128)  # kernels/cuda/linear_tiles.py: tokens and weight rows of a block, by tokens
 TOKEN_TILE_BYTES = 65536
 FEW = 16  # attention of up to this many tokens is split over the slots
+
+
+def slot_tile_bytes(tile, key_dim, value_dim):
+    """Dynamic shared memory of attention_row for tiles of `tile` slots."""
+    key_words, value_words = 16 * blocks(key_dim, 32) + 4, 4 * (blocks(value_dim, 8) | 1)
+    return 4 * (tile * (key_words + value_words) + 16 * key_words + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
 
 
 def tile_bytes(dim):
@@ -216,19 +222,29 @@ class Lowering:
 
     def _row(self, record, source, sizes, outs):
         """The product of one token."""
-        columns = source[-1]
-        tiles = sum(blocks(size[2], TILE) for size in sizes)
-        gated = record.mode == "gated"
         kinds = {size[0] for size in sizes}
-        kernel, resident = ("linear_row", 2) if len(kinds) > 1 else ("linear_row_" + by_id(kinds.pop()).name, 3)
-        most = resident * self.multiprocessors  # blocks at once
-        splits, steps = 1, blocks(columns, 256)
-        while splits < (4 if gated else 8) and 2 * splits <= steps and 2 * splits * tiles <= 8 * most:
+        lengths = {by_id(kind).elements for kind in kinds}
+        if len(lengths) > 1:  # no kernel has all of them: one launch each
+            apart = self._own_outs(record, 1) if record.mode == "gated" else outs
+            for step, size, out in zip(record.steps, sizes, apart, strict=True):
+                self._row_launch("linear_row_" + by_id(size[0]).name, [step], source, [size], [out], (0, 0, 1.0))
+            if record.mode == "gated":
+                self._gate(record, apart, 1)
+            return
+        kernel = "linear_row_" + (by_id(kinds.pop()).name if len(kinds) == 1 else str(lengths.pop()))
+        self._row_launch(kernel, record.steps, source, sizes, outs, self._tail(record))
+
+    def _row_launch(self, kernel, steps, source, sizes, outs, tail):
+        """Warps share a tile of weight rows by columns, as far as that does not make more blocks than run at once."""
+        columns, gated = source[-1], tail[0] == MODES["gated"]
+        tiles = sum(blocks(size[2], TILE) for size in sizes)
+        most = 2 * self.multiprocessors
+        splits, units = 1, blocks(columns, 256)
+        while splits < (4 if gated else 8) and 2 * splits <= units and 2 * splits * tiles <= 8 * most:
             splits *= 2
         grid = min(blocks(tiles * splits, 8), most)
-        padded = blocks(columns, 256) * 256
-        values = (*source, *self._segments(record.steps, sizes, outs, False), *self._tail(record), splits)
-        self._add(kernel, (grid,), values, 16 + 2 * padded + padded // 4)
+        values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
+        self._add(kernel, (grid,), values, 16 + blocks(columns, 256) * 256 * 9 // 4)
 
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
@@ -329,16 +345,14 @@ class Lowering:
         partials = m.named(f"partials {width}.{most}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
         counters = m.zeros(f"counters {width}", 4 * m.rows * width)
         pairs, layer, window = numbers
+        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= ATTENTION_BYTES), 32)  # slots
         flags += INPUTS + EARLY if self.rows == 1 else 0
         values = (
             *buffers, partials, counters, *norms, angles, m.cells, m.wanted, *mask, stride, *heads, pairs, layer, window,
-            ATTENTION_TILE, 1, flags, *floats,
+            tile, 1, flags, *floats,
         )  # fmt: skip
         kind = key_dim if key_dim == value_dim and f"attention_row_{key_dim}" in self.image else "any"
-        key_words, value_words = 16 * blocks(key_dim, 32) + 4, 4 * (blocks(value_dim, 8) | 1)
-        tile = ATTENTION_TILE
-        words = tile * (key_words + value_words) + 16 * key_words + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim))
-        self._add(f"attention_row_{kind}", (width, splits, self.rows), values, 4 * words)
+        self._add(f"attention_row_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))
 
     # ---- the rest ----
 
