@@ -7,8 +7,9 @@ and of 32. mode 0: out = y + bias; 1: out += scale * (y + bias), out not being x
 equal rows (act 0 silu, 1 gelu).
 
 A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each shared by `splits` warps (1, 2, 4 or 8; at
-most 4 in mode 2, whose tiles are gate and up in turn), and goes on with the tiles `grid` units further. So the grid may
-be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16). Dynamic shared memory: 16 + 9/4
+most 4 in mode 2, whose tiles are gate and up in turn), and, where all have one type, goes on with the tiles `grid` units
+further. So the grid may then be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16); of the
+kernels for mixed types it must be just that. Dynamic shared memory: 16 + 9/4
 bytes per column, columns rounded up to 256.
 
 Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
@@ -29,7 +30,8 @@ THREADS = 32 * WARPS
 X_AT = 4  # words of zeros in front of the activations, for lanes whose column is not meant
 FORMATS = bound()
 ROOMY = 40  # words of a step that a lane holds, above which only two blocks fit a multiprocessor
-SUMS = 2 * WARPS * 16  # two passes' results of each warp
+FACTOR = 2 * WARPS * 16  # behind two passes' results of each warp
+PARTS = FACTOR + 4
 silu, gelu = FORMULAS.values()
 
 
@@ -41,16 +43,17 @@ def _first(format, rest, mixed):
     """Device function that reads a tile's first step, for this format or by `rest`."""
     record, id = format.record, format.block.id
     head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
-    block, nbytes = format.block.elements, format.block.nbytes
+    block_shift, element_shift = format.block.elements.bit_length() - 1, elements.bit_length() - 1
+    nbytes = format.block.nbytes
     place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
 
     def first(type, w, r, below, step, columns, t, raw):
         """r: the lane's row; below: how far below its second one is. Returns both as an address and a distance in bytes."""
         if type == id or not mixed:
-            last = int32(columns // block - 1)
+            last = int32(int32(columns >> block_shift) - 1)
             stride = int32((last + 1) * nbytes)
             row, under = ptx.address(w, int64(r) * stride), int32(below * stride)
-            step = int32(min(step, int32((columns - 1) // elements)))  # of a warp without steps: never used
+            step = int32(min(step, int32(int32(columns - 1) >> element_shift)))  # of a warp without steps: never used
             at = place(row, step, t)
             at8 = at + under
             wanted = uint32(1)
@@ -104,12 +107,13 @@ def unscaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
 
 def _tile(format, rest, mixed):
     """Device function for a warp's share of a tile, whose first step is read already: sums of rows g and g + 8 over the
-    lane's columns. It reads the first step of the next tile (n...) at the end."""
+    lane's columns. It reads the first step of the next tile (n...) at the end, if `nwanted`."""
     record, id = format.record, format.block.id
     head, words, planes, elements, parts = record.head, record.words, record.planes, record.elements, record.parts
     part_chunks, part_words, step_words = record.chunks // parts, elements // parts // 2, elements // 2
     c_units, j_units, split, blocks_of_lanes = record.c_units, record.j_units, record.split, record.hop == 32
     block, nbytes, part_sums, step_sums = format.block.elements, format.block.nbytes, elements // parts // 16, elements // 16
+    block_shift = block.bit_length() - 1
     half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
     step_bytes = max(elements // block, 1) * nbytes
     place, load_head, load_chunk, codes = format.place, format.load_head, format.load_chunk, format.codes
@@ -119,7 +123,7 @@ def _tile(format, rest, mixed):
         y, y8 = float32(0), float32(0)
         if mixed and type != id:
             return rest(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh)
-        last = int32(columns // block - 1)
+        last = int32(int32(columns >> block_shift) - 1)
         stride = int32((last + 1) * nbytes)
         nrow, nunder = ptx.address(nw, int64(nr) * stride), int32(nbelow * stride)
         g, t = int32(lane >> 2), int32(lane & 3)
@@ -130,7 +134,7 @@ def _tile(format, rest, mixed):
                 x_at = int32(X_AT + 32 * (g >> 1) + 16 * (t >> 1) + 4 * (t & 1))
             if (g & 1) != (t >> 1):
                 mine = int32(-1)
-        sums_at = int32(X_AT + (((columns + 255) & -256) >> 1))
+        sums_at = int32(X_AT + int32(int32((columns + 255) & -256) >> 1))
         step = first
         while int32(step * elements) < columns:
             from_row, from_under, from_step, wanted = nrow, nunder, first, nwanted
@@ -190,8 +194,8 @@ def activated(act, x):
 
 @device
 def prepare(x, norm, normed, eps, columns, sh, parts):
-    """The activations as float16 (order 0, 2, 1, 3 in each four) and their sums of 16 in shared memory; returns what undoes
-    the scaling, divided by the root mean square when `normed`."""
+    """The activations as float16 (order 0, 2, 1, 3 in each four) and their sums of 16 in shared memory, and in `parts` what
+    undoes the scaling, divided by the root mean square when `normed`."""
     tid = int32(cuda.threadIdx.x)
     padded = int32((columns + 255) & -256)
     most, squares = float32(0), float32(0)
@@ -222,6 +226,8 @@ def prepare(x, norm, normed, eps, columns, sh, parts):
     factor = ptx.bits2f(uint32(int32(exponent - 14) << 23))
     if normed:
         factor *= ptx.rsqrt(squares / float32(columns) + eps)
+    if tid == 0:
+        parts[uint32(FACTOR)] = factor
     i = int32(tid * 4)
     while i < int32((padded + 1023) & -1024):
         a, b, c, d = float32(0), float32(0), float32(0), float32(0)
@@ -241,7 +247,6 @@ def prepare(x, norm, normed, eps, columns, sh, parts):
                 sh[uint32(X_AT + (padded >> 1) + (i >> 4))] = ptx.f2bits(total)
         i = int32(i + 4 * THREADS)
     cuda.syncthreads()
-    return factor
 
 
 @device
@@ -312,38 +317,41 @@ def _kernel(formats):
         tid = int32(cuda.threadIdx.x)
         lane, warp = int32(tid & 31), int32(tid >> 5)
         sh = cuda.shared.array(0, uint32, alignment=128)
-        parts = cuda.shared.array(SUMS, float32, alignment=16)
+        parts = cuda.shared.array(PARTS, float32, alignment=16)
         raw = cuda.local.array(words, uint32)
-        tiles0, tiles1 = int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4)
-        tiles = int32(tiles0 + tiles1 + ((rows2 + 15) >> 4))
+        tiles0, tiles1 = int32(int32(rows0 + 15) >> 4), int32(int32(rows1 + 15) >> 4)
+        tiles = int32(tiles0 + tiles1 + int32(int32(rows2 + 15) >> 4))
         log_splits = int32(ptx.popc(uint32(splits - 1)))
         shift = int32(3 - log_splits)  # a unit is 2 ** shift tiles
-        goal = int32((tiles + (1 << shift) - 1) >> shift)
-        part = int32(warp & (splits - 1))
+        goal = int32(int32(tiles + int32(1 << shift) - 1) >> shift)
         unit = int32(cuda.blockIdx.x)
         segment, at = locate(int32(min(int32((unit << shift) + (warp >> log_splits)), int32(tiles - 1))), mode, tiles0, tiles1)
         type = pick(segment, type0, type1, type2)
         r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
-        row, under = first(type, pick(segment, w0, w1, w2), r, below, part, columns, int32(lane & 3), raw)
+        w = pick(segment, w0, w1, w2)
+        row, under = first(type, w, r, below, int32(warp & (splits - 1)), columns, int32(lane & 3), raw)
         ptx.pdl_wait()
-        factor = prepare(x, norm, normed, eps, columns, sh, parts)
+        prepare(x, norm, normed, eps, columns, sh, parts)
         side = int32(0)
+        following = goal
         while unit < goal:
-            following = int32(unit + cuda.gridDim.x)
-            segment, at = locate(
-                int32(min(int32((following << shift) + (warp >> log_splits)), int32(tiles - 1))), mode, tiles0, tiles1
-            )
-            nw, ntype = pick(segment, w0, w1, w2), pick(segment, type0, type1, type2)
-            r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
-            wanted = uint32(0)
-            if following < goal and (not mixed or ntype == type):
-                wanted = uint32(1)
-            y, y8, row, under = tile(type, row, under, nw, r, below, wanted, part, splits, columns, lane, raw, sh)
-            if mixed and following < goal and ntype != type:
-                row, under = first(ntype, nw, r, below, part, columns, int32(lane & 3), raw)
-            type = ntype
             tid = ptx.opaque(int32(cuda.threadIdx.x))  # so that nothing made of it waits in registers
+            lane, warp = int32(tid & 31), int32(tid >> 5)
+            if not mixed:
+                following = int32(unit + cuda.gridDim.x)
+            share = int32(warp & (splits - 1))
+            wanted = uint32(0)
+            if not mixed:
+                index = int32(min(int32((following << shift) + (warp >> log_splits)), int32(tiles - 1)))
+                segment, at = locate(index, mode, tiles0, tiles1)
+                w = pick(segment, w0, w1, w2)
+                r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
+                if following < goal:
+                    wanted = uint32(1)
+            y, y8, row, under = tile(type, row, under, w, r, below, wanted, share, splits, columns, lane, raw, sh)
+            tid = ptx.opaque(int32(cuda.threadIdx.x))
             g, t = int32((tid >> 2) & 7), int32(tid & 3)
+            factor = ptx.ldsf(parts, FACTOR)
             y += ptx.shfl_xor(y, int32(1))
             y8 += ptx.shfl_xor(y8, int32(1))
             y = float32(factor * (y + ptx.shfl_xor(y, int32(2))))
@@ -391,9 +399,13 @@ def _kernel(formats):
 
 
 SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
-for _size in sorted({f.block.elements for f in FORMATS.values()} - {1}):
-    _formats = [f for f in FORMATS.values() if f.block.elements == _size]
-    kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_row_{_size}")(_kernel(_formats))
+
+
+def _declare(name, formats):
+    kernel(SIGNATURE, threads=THREADS, blocks=3 if held(formats) <= ROOMY else 2, name=f"linear_row_{name}")(_kernel(formats))
+
+
 for _format in FORMATS.values():
-    _blocks = 3 if held([_format]) <= ROOMY else 2
-    kernel(SIGNATURE, threads=THREADS, blocks=_blocks, name=f"linear_row_{_format.block.name}")(_kernel([_format]))
+    _declare(_format.block.name, [_format])
+for _size in sorted({f.block.elements for f in FORMATS.values()} - {1}):
+    _declare(_size, [f for f in FORMATS.values() if f.block.elements == _size])

@@ -89,10 +89,56 @@ def cases():
             other = blocks[(i + 1) % len(blocks)]
             columns = 768
             three = [Matrix(b, rows, columns, random, biased=rows == 17) for b, rows in ((block, 17), (other, 15), (block, 16))]
-            yield case(f"three-{i}", three, columns, random, splits=1 + i % 2, normed=True, grid=1)
+            yield case(f"three-{i}", three, columns, random, splits=1 + i % 2, normed=True)
             pair = [Matrix(block, 40, columns, random), Matrix(other, 40, columns, random, biased=i % 2)]
             yield case(f"gated-{i}", pair, columns, random, mode=2, act=i % 2, splits=4, normed=True)
     block = blocks[0]
     for splits in (1, 2, 4, 8):
         some = [Matrix(block, 50, 2304, random, biased=True)]
         yield case(f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=1 if splits == 2 else None)
+
+
+MULTIPROCESSORS, RESIDENT = 132, 3  # of the device that the benches are laid out for; blocks on each
+
+
+def layout(matrices, columns, mode):
+    """(splits, grid): the most warps per tile that need not take turns."""
+    steps = columns // 256
+    for splits in (8, 4, 2, 1):
+        goal = (tiles(matrices) * splits + 7) // 8
+        if splits <= steps and (mode < 2 or splits < 8) and goal <= MULTIPROCESSORS * RESIDENT:
+            return splits, goal
+    return 1, min(goal, MULTIPROCESSORS * RESIDENT)
+
+
+class Weights(Matrix):
+    """As many as in a real model, none of them looked at."""
+
+    def __init__(self, block, rows, columns, random):
+        self.block, self.rows, self.biased = block, rows, False
+        blocks = random_blocks(block, 4096, random).reshape(-1)
+        self.bytes = numpy.resize(blocks, rows * columns // block.elements * block.nbytes + SLACK)
+        self.bias = numpy.zeros(1, "float32")
+        self.out = numpy.zeros(rows, "float32")
+
+
+def bench():
+    """The products of one layer and the head of models with 0.6, 4 and 8 billion weights."""
+    random = numpy.random.default_rng(8)
+    types = {block.name: block for block in fast()}
+    for name in ("Q4_K", "Q6_K"):
+        block = types[name]
+        for width, feed, heads in ((1024, 3072, 16), (2560, 9728, 32), (4096, 12288, 32)):
+            for label, rows, columns, mode in (
+                ("qkv", (heads * 128, 1024, 1024), width, 0), ("o", (width,), heads * 128, 1),
+                ("gate-up", (feed, feed), width, 2), ("down", (width,), feed, 1), ("head", (151936,), width, 0),
+            ):  # fmt: skip
+                matrices = [Weights(block, r, columns, random) for r in rows]
+                splits, grid = layout(matrices, columns, mode)
+                args = [numpy.ones(columns, "float32"), numpy.ones(columns, "float32"), int(label not in ("o", "down")), 1e-6, columns]
+                for m in matrices:
+                    args += m.arguments(m.out)
+                args += NOTHING * (3 - len(matrices)) + [mode, 0, 1.0, splits]
+                made = Case(f"{label}-{width}", f"linear_row_{name}", grid, args, {}, shared=shared_bytes(columns), emulate=False)
+                made.bytes = sum(len(m.bytes) for m in matrices)
+                yield made
