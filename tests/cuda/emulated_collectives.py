@@ -18,21 +18,43 @@ def _shuffle(source):
     return shuffled
 
 
+LANES = numpy.arange(32)
+ROW, PAIR = LANES >> 2, 2 * (LANES & 3)  # of a lane in an accumulator
+
+
+def _words(lanes, count):
+    """The first `count` arguments of every lane as uint32[32, count]."""
+    return numpy.array([[int(w) & 0xFFFFFFFF for w in lane[:count]] for lane in lanes], numpy.uint32)
+
+
+def _operands(a_words, b_words, per_word, words, kind):
+    """A[16, k] and B[k, 8] from the registers of a warp, as the fragments lie in the PTX manual."""
+    a, b = (words[:, :a_words], words[:, a_words:])
+    depth = 4 * per_word * b_words
+    first = (LANES & 3) * per_word
+    out_a, out_b = numpy.zeros((16, depth), kind[0]), numpy.zeros((depth, 8), kind[1])
+    values_a = numpy.ascontiguousarray(a).view(kind[0]).reshape(32, a_words, per_word)
+    values_b = numpy.ascontiguousarray(b).view(kind[1]).reshape(32, b_words, per_word)
+    for e in range(per_word):
+        for q in range(a_words):
+            out_a[ROW + 8 * (q & 1), first + 4 * per_word * (q >> 1) + e] = values_a[:, q, e]
+        for q in range(b_words):
+            out_b[first + 4 * per_word * q + e, ROW] = values_b[:, q, e]
+    return out_a, out_b
+
+
+def _fragments(product):
+    return numpy.stack([product[ROW, PAIR], product[ROW, PAIR + 1], product[ROW + 8, PAIR], product[ROW + 8, PAIR + 1]], 1)
+
+
 def _mma(depth):
-    """D = A B + C of float16 pairs, accumulated in float32, as the fragments lie in the PTX manual."""
+    """D = A B + C of float16 pairs, accumulated in float32."""
     a_words, b_words = depth // 4, depth // 8
 
     def product(lanes):
-        words = numpy.array([[int(w) & 0xFFFFFFFF for w in lane[: a_words + b_words]] for lane in lanes], numpy.uint32)
-        halves = words.view(numpy.float16).reshape(32, -1, 2).astype(float32)
-        a, b = numpy.zeros((16, depth), float32), numpy.zeros((depth, 8), float32)
-        for lane in range(32):
-            row, pair = lane >> 2, 2 * (lane & 3)
-            for q in range(a_words):
-                a[row + 8 * (q & 1), pair + 8 * (q >> 1) :][:2] = halves[lane, q]
-            for q in range(b_words):
-                b[pair + 8 * q : pair + 8 * q + 2, row] = halves[lane, a_words + q]
-        return _fragments(a @ b, [lane[a_words + b_words :] for lane in lanes])
+        a, b = _operands(a_words, b_words, 2, _words(lanes, a_words + b_words), (numpy.float16, numpy.float16))
+        sums = numpy.array([lane[a_words + b_words :] for lane in lanes], float32)
+        return list(map(tuple, _fragments(a.astype(float32) @ b.astype(float32)) + sums))
 
     return product
 
@@ -41,42 +63,25 @@ def _mma_bytes(kind):
     """m16n8k32 of bytes: A of numpy `kind`, B signed."""
 
     def product(lanes):
-        words = numpy.array([[int(w) & 0xFFFFFFFF for w in lane[:6]] for lane in lanes], numpy.uint32)
-        left, right = words[:, :4].copy().view(kind).astype(int), words[:, 4:].copy().view(numpy.int8).astype(int)
-        a, b = numpy.zeros((16, 32), int), numpy.zeros((32, 8), int)
-        for lane in range(32):
-            row, four = lane >> 2, 4 * (lane & 3)
-            for q in range(4):
-                a[row + 8 * (q & 1), four + 16 * (q >> 1) :][:4] = left[lane, 4 * q : 4 * q + 4]
-            for q in range(2):
-                b[four + 16 * q : four + 16 * q + 4, row] = right[lane, 4 * q : 4 * q + 4]
-        return [tuple(map(int32, lane)) for lane in _fragments(a @ b, [lane[6:] for lane in lanes])]
+        a, b = _operands(4, 2, 4, _words(lanes, 6), (kind, numpy.int8))
+        sums = numpy.array([[int(c) for c in lane[6:]] for lane in lanes])
+        return [tuple(map(int32, lane)) for lane in _fragments(a.astype(int) @ b.astype(int)) + sums]
 
     return product
 
 
-def _fragments(product, sums):
-    out = []
-    for lane, c in enumerate(sums):
-        row, column = lane >> 2, 2 * (lane & 3)
-        d = (product[row, column], product[row, column + 1], product[row + 8, column], product[row + 8, column + 1])
-        out.append(tuple(x + y for x, y in zip(d, c, strict=True)))
-    return out
-
-
 def _ldmatrix(count, transposed=False):
     def load(lanes):
-        out = [[] for _ in range(32)]
+        out = []
         for q in range(count):
-            rows = []
+            rows = b""
             for place, index in lanes[8 * q : 8 * q + 8]:
                 array, offset = bytes_at(place, index, 16, 16, "s")
-                rows.append(numpy.frombuffer(array.raw[offset : offset + 16], numpy.uint16))
-            matrix = numpy.stack(rows)
-            words = (numpy.ascontiguousarray(matrix.T) if transposed else matrix).view(numpy.uint32)
-            for lane in range(32):
-                out[lane].append(int(words[lane >> 2, lane & 3]))
-        return [tuple(words) if count > 1 else words[0] for words in out]
+                rows += bytes(array.raw[offset : offset + 16])
+            matrix = numpy.frombuffer(rows, numpy.uint16).reshape(8, 8)
+            words = numpy.ascontiguousarray(matrix.T if transposed else matrix).view(numpy.uint32)
+            out.append(words[ROW, LANES & 3].tolist())
+        return list(zip(*out, strict=True)) if count > 1 else out[0]
 
     return load
 

@@ -42,13 +42,15 @@ def f2bits(value):
     return int(float32(value).view(numpy.uint32))
 
 
+HALVES = list(numpy.arange(65536, dtype=numpy.uint16).view(numpy.float16).astype(float32))
+
+
 def half(bits):
-    return float32(struct.unpack("<e", struct.pack("<H", bits & 0xFFFF))[0])
+    return HALVES[bits & 0xFFFF]
 
 
 def half_bits(value):
-    with numpy.errstate(over="ignore"):
-        return int(numpy.float16(value).view(numpy.uint16))
+    return int(numpy.float16(value).view(numpy.uint16))  # too large gives infinity
 
 
 def h2f_lo(word):

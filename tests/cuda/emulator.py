@@ -11,6 +11,7 @@ import inspect
 import random
 import textwrap
 import traceback
+from functools import cache
 from types import ModuleType, SimpleNamespace
 
 import emulated_collectives as collectives
@@ -22,6 +23,7 @@ from emulated_memory import Array, EmulationError, State
 PTX = SimpleNamespace(**vars(numbers), **{k: v for k, v in vars(memory).items() if k not in vars(numbers)})
 MEETINGS = {*collectives.WARP, *collectives.BLOCK, *collectives.SPIN, collectives.NAMED}
 POISON = 0xFF  # bytes of memory that nobody wrote: NaN, or -1
+FILES = set()  # of rewritten functions: lines of a traceback there are the kernel's
 IDLE_ROUNDS = 3000  # of nothing but waiting loops: nobody will end them
 
 
@@ -31,8 +33,8 @@ IDLE_ROUNDS = 3000  # of nothing but waiting loops: nobody will end them
 class _Rewriter(ast.NodeTransformer):
     """Calls at meetings become `yield`, calls of device functions `yield from` where they meet; names find their twins."""
 
-    def __init__(self, scope, compiled):
-        self.scope, self.compiled, self.meets = scope, compiled, False
+    def __init__(self, scope):
+        self.scope, self.meets = scope, False
 
     def _known(self, node):
         """What a name or a dotted name stands for, None where it is a local variable or an expression."""
@@ -47,7 +49,7 @@ class _Rewriter(ast.NodeTransformer):
         known, name = self._known(node.func), node.func.attr if isinstance(node.func, ast.Attribute) else None
         self.generic_visit(node)
         if hasattr(known, "py_func"):
-            function, meets = _compile(known.py_func, self.compiled)
+            function, meets = _compile(known.py_func)
             symbol = f"_device_{len(self.scope)}"
             self.scope[symbol] = function
             node.func = ast.copy_location(ast.Name(symbol, ast.Load()), node)
@@ -72,18 +74,17 @@ class _Rewriter(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
 
-def _twin(value, cuda):
+def _twin(value):
     """What a kernel's global stands for here."""
     kind = type(value).__module__ or ""
     if isinstance(value, ModuleType):
-        return {"numba.cuda": cuda, "reflex.kernels.cuda.ptx": PTX}.get(value.__name__, value)
+        return {"numba.cuda": CUDA, "reflex.kernels.cuda.ptx": PTX}.get(value.__name__, value)
     return numbers.CASTS.get(str(value), value) if kind.startswith("numba") else value
 
 
-def _compile(function, compiled):
+@cache
+def _compile(function):
     """(the rewritten function, whether it is a generator)."""
-    if function in compiled:
-        return compiled[function]
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
@@ -91,17 +92,17 @@ def _compile(function, compiled):
     definition.decorator_list = []
     scope = dict(function.__globals__)
     scope.update(zip(function.__code__.co_freevars, (c.cell_contents for c in function.__closure__ or ()), strict=True))
-    scope = {name: _twin(value, compiled["cuda"]) for name, value in scope.items()}
+    scope = {name: _twin(value) for name, value in scope.items()}
     scope |= {"_memory": memory.MEMORY, "_ptx": PTX}
     assigned = {n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     for name in assigned | {a.arg for a in definition.args.args}:
         scope.pop(name, None)
-    rewriter = _Rewriter(scope, compiled)
+    rewriter = _Rewriter(scope)
     rewriter.visit(definition)
     ast.fix_missing_locations(tree)
     exec(compile(tree, inspect.getsourcefile(function), "exec"), scope)
-    compiled[function] = scope[definition.name], rewriter.meets
-    return compiled[function]
+    FILES.add(inspect.getsourcefile(function))
+    return scope[definition.name], rewriter.meets
 
 
 def _generator(function, meets):
@@ -168,6 +169,9 @@ class _Cuda:
         return self.blockDim.x * self.gridDim.x
 
 
+CUDA = _Cuda()
+
+
 def aligned(size):
     """`size` poisoned bytes whose address is a multiple of 256."""
     data = numpy.full(size + 256, POISON, numpy.uint8)
@@ -210,7 +214,7 @@ class _Block:
             if not thread.waited:
                 self._fail(thread, "the thread ends without pdl_wait")
         except Exception as error:
-            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in self.launch.files]
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in FILES]
             kind = "" if isinstance(error, EmulationError) else f"{type(error).__name__}: "
             self._fail(thread, f"{kind}{error} (line {lines[-1] if lines else '?'})")
 
@@ -284,13 +288,11 @@ class _Block:
 
 
 class _Launch:
-    """A kernel with its rewritten body; `files` of its source tell which traceback lines are its own."""
+    """A kernel with its rewritten body."""
 
     def __init__(self, function, seed):
-        compiled = {"cuda": _Cuda()}
         self.name, self.random = function.__name__, random.Random(seed)
-        self.body = _generator(*_compile(function, compiled))
-        self.files = {inspect.getsourcefile(f) for f in compiled if not isinstance(f, str)}
+        self.body = _generator(*_compile(function))
 
 
 def _run(blocks):

@@ -277,3 +277,20 @@ def test_variants_of_an_instruction_by_feature_level():
     assert with_first.strip() == ""
 
 
+
+
+
+def test_matrix_products_of_bytes_and_halves_agree_with_their_definition():
+    """Row and column of every register as the PTX manual gives them, spelled out one by one."""
+    random = numpy.random.default_rng(5)
+    a, b = random.integers(-128, 128, (16, 32)).astype("int8"), random.integers(-128, 128, (32, 8)).astype("int8")
+    lanes = []
+    for lane in range(32):
+        row, k = lane >> 2, 4 * (lane & 3)
+        words = [a[row, k : k + 4], a[row + 8, k : k + 4], a[row, k + 16 : k + 20], a[row + 8, k + 16 : k + 20]]
+        words += [b[k : k + 4, row], b[k + 16 : k + 20, row]]
+        lanes.append((*(int(w.copy().view("uint32")[0]) for w in words), 1, 2, 3, 4))
+    wanted = a.astype(int) @ b.astype(int)
+    for lane, found in enumerate(emulated_collectives.WARP["mma_s8"](lanes)):
+        row, column = lane >> 2, 2 * (lane & 3)
+        assert found == (*(wanted[row, column : column + 2] + (1, 2)), *(wanted[row + 8, column : column + 2] + (3, 4)))
