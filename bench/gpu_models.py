@@ -8,14 +8,19 @@ import statistics
 import subprocess
 import sys
 import time
+from _ctypes import addressof
 from pathlib import Path
 
 import numpy
 
 from bench import record, spawn
+from reflex import native
+from reflex.backends.cuda import driver
 from reflex.open import open_model
+from reflex.sample import Sampling
 
 PROMPTS = ("The capital of France is", "def fibonacci(n):\\n    ", "Once upon a time, in a land far away,")
+TOKENS = 200  # of one decode run
 PROMPT, CANDIDATES = PROMPTS[0], (" Paris", " London")
 HOLD = "from reflex.backends.cuda import device; import sys; d = device.start(); print('held', flush=True); sys.stdin.read()"
 BARE = "from reflex.backends.cuda import device; import os; device.start(); print('x', flush=True); os._exit(0)"
@@ -98,23 +103,46 @@ def measure(path):
 
     body["prompt_512"], body["prompt_32"] = prompt(512), prompt(32)
     for context in (100, 1000):
-        session.rewind(0)
-        session.sync((ids * 2)[:context])
 
         def decode(context=context):
-            session.rewind(context)
-            session.ids[:] = session.ids[:context]
-            for _ in range(64):
-                session.append(plan.argmax(0))
+            session.rewind(0)
+            session.sync((ids * 2)[:context])
+            token = plan.argmax(0)
+            started = time.perf_counter()
+            for token, _ in session.follow(token, Sampling(), 1, (), TOKENS):
+                session.accept(token)
+            return time.perf_counter() - started
 
         decode()
-        body[f"decode_{context}"] = record.summary([64 / t for t in timed(decode)], 1)
+        body[f"decode_{context}"] = record.summary([TOKENS / decode() for _ in range(8)], 1)
+        body[f"graph_us_{context}"] = graph_microseconds(plan, context)
     body["weight_gb_s"] = body["decode_100"]["median"] * weights / 1e9
     body["device_bytes"] = plan.device_bytes
     body["device_free"], body["device_total"] = free, total
     session.close()
     file.close()
     return body
+
+
+def graph_microseconds(plan, context):
+    """Device time of one greedy step: the graph of a stopped run changes nothing, so it can be timed by itself."""
+    plan.place_request(0, context)
+    graph = plan.decoder.graph(False, False)
+    view = native.view(plan.request.address, 4, "i")
+    view[3] = 1  # stopped
+    plan.device.copy_in(plan.address(plan.memory.cells), plan.request.address, plan.memory.request_bytes)
+    spent = []
+    for _ in range(6):
+        events = [driver.word("cuEventCreate", 0) for _ in range(2)]
+        driver.call("cuEventRecord", events[0], plan.device.stream)
+        for _ in range(50):
+            graph.launch()
+        driver.call("cuEventRecord", events[1], plan.device.stream)
+        driver.call("cuEventSynchronize", events[1])
+        cell = (native.Int64 * 1)()
+        driver.call("cuEventElapsedTime", addressof(cell), *events)
+        spent.append(float(numpy.frombuffer(bytes(cell), numpy.float32)[0]) * 1000 / 50)
+    return record.summary(spent[1:], 1)
 
 
 def phases(device):
@@ -156,7 +184,7 @@ def line(row):
     """The row of the table."""
     figures = [row[name]["median"] for name in ("decode_100", "decode_1000", "prompt_512", "prompt_32")]
     text = f"{row['shape']:<6} decode {figures[0]:7.0f} tok/s at 100, {figures[1]:7.0f} at 1000 ({row['weight_gb_s']:.0f} GB/s); "
-    text += f"prompt 512 {figures[2]:8.0f}, 32 {figures[3]:8.0f} tok/s; "
+    text += f"graph {row['graph_us_100']['median']:.0f} us; prompt 512 {figures[2]:8.0f}, 32 {figures[3]:8.0f} tok/s; "
     text += f"device {(row['device_bytes'] - row['weight_bytes']) / 1e6:.0f} MB beyond the weights"
     if "cold" in row:
         for state, found in row["cold"].items():
