@@ -10,7 +10,6 @@ import emulator
 import numpy
 import pytest
 
-pytest.importorskip("numba.cuda")
 from reflex.kernels.cuda import levels, memory, ptx
 
 HEADER = "from numba import cuda\nfrom numba.types import float32, int32, uint32\nfrom reflex.kernels.cuda import ptx\n"

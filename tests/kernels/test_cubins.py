@@ -51,7 +51,7 @@ def texts(*stems, seed):
 
 @pytest.fixture
 def compilers():
-    pytest.importorskip("numba.cuda")
+    pytest.importorskip("numba_cuda")
     return precompile.ptxas.compiler()
 
 
