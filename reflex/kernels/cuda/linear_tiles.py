@@ -6,12 +6,12 @@ blocks. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): ou
 (act 0 silu, 1 gelu).
 
 A block computes ROWS weight rows (in mode 2 half as many of both matrices) for TOKENS tokens. Grid: (ceil(count / TOKENS),
-the sum over the matrices of ceil(rows / ROWS)), in mode 2 ceil(2 * rows0 / ROWS). Dynamic shared memory: SHARED bytes.
+the sum over the matrices of ceil(rows / ROWS)), in mode 2 ceil(2 * rows0 / ROWS). Dynamic shared memory: 65536 bytes.
 
 Weights are the A operand (quant/fragment.py): a warp turns its own 32 rows into float16 in registers, nothing is
-converted twice in a block. Tokens are the B operand: they pass through shared memory, a step (128 or 256 columns) ahead.
-The next step's words are asked for as soon as a unit's are used. `splits` groups of warps share the rows of a block and
-take steps in turn; their sums are added in order at the end.
+converted twice in a block. Tokens are the B operand: they pass through shared memory in stages of 128 columns, ahead of
+their use; words of the weights are asked for one or two chunks ahead. `splits` groups of warps share the rows of a block
+and take steps in turn; their sums are added in order at the end.
 """
 
 from struct import pack
@@ -27,6 +27,8 @@ from .gated import FORMULAS
 
 FORMATS = list(bound().values())
 SHRUNK = 2.0**-9  # codes are halves of code * 2**-24 * gain; they become code * SHRUNK, scales are divided by it
+STAGE_COLUMNS = 128
+STAGE_WORDS, STAGE_PIECES, PIECE_BITS = 64, 16, 4  # of a token in a stage
 LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 rows meet no bank twice
 LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
 RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
@@ -39,13 +41,12 @@ def halves_of(value):
 
 
 class Shape:
-    """Tokens of a block, warps along its rows, groups of warps that share the columns, steps of tokens in shared memory."""
+    """Tokens of a block, warps along its rows, groups of warps that share the columns, stages of tokens in shared memory."""
 
     def __init__(self, tokens, row_warps, splits, stages):
         self.tokens, self.row_warps, self.splits, self.stages = tokens, row_warps, splits, stages
         self.threads = 32 * row_warps * splits
         self.rows = 32 * row_warps
-        self.shared = stages * splits * tokens * 512  # 256 columns
 
 
 def _weights(format):
@@ -73,16 +74,15 @@ def _weights(format):
     return device(weights)
 
 
-def _fetch(record, shape):
-    """Device function: tokens' columns of a step, into shared memory; zeros behind the last column and the last token."""
-    row_words, row_pieces, group = record.elements // 2, record.elements // 8, 32 * shape.row_warps
-    pieces, piece_rows, piece_bits = shape.tokens * row_pieces // group, group // row_pieces, row_pieces.bit_length() - 1
-    flip = 2 if record.hop == 32 else 4  # pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank
+def _fetch(shape):
+    """Device function: tokens' words of a stage, from `column` on, into shared memory; zeros behind the last column and token.
+    Pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank."""
+    pieces, piece_rows = shape.tokens * STAGE_PIECES // (32 * shape.row_warps), 32 * shape.row_warps // STAGE_PIECES
 
-    def fetch(xh, sh, to, step, count, columns, token0, tid):
+    def fetch(xh, sh, to, column, count, columns, token0, tid):
         line = int32(((columns + 31) & -32) >> 1)
-        piece, row = int32(tid & (row_pieces - 1)), int32(tid >> piece_bits)
-        column = int32(step * row_words + piece * 4)
+        piece, row = int32(tid & (STAGE_PIECES - 1)), int32(tid >> PIECE_BITS)
+        column += int32(piece * 4)
         left = int32(count - token0 - row)
         if column >= line:
             left = int32(0)
@@ -91,9 +91,8 @@ def _fetch(record, shape):
             size = uint32(16)
             if i * piece_rows >= left:
                 size = uint32(0)
-            goal = int32(to + (row + i * piece_rows) * row_words + 4 * (piece ^ (flip * ((row + i * piece_rows) & 1))))
+            goal = int32(to + (row + i * piece_rows) * STAGE_WORDS + 4 * (piece ^ (6 * ((row + i * piece_rows) & 1))))
             ptx.cp_async16z(sh, goal, x, int32(i * piece_rows * line * 4), size)
-        ptx.cp_async_commit()
 
     return device(fetch)
 
@@ -133,7 +132,7 @@ def _scales(format):
     return device(keep), device(hand_out)
 
 
-def _multiply(shape, row_words):
+def _multiply(shape):
     """Device function: products of a warp's 32 rows (halves a) and a unit's columns of all tokens, added to its sums."""
     tiles = shape.tokens // 8
 
@@ -141,7 +140,7 @@ def _multiply(shape, row_words):
         b = cuda.local.array(16, uint32)
         for n in range(0, tiles, 4):
             for i in range(4):
-                b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(sh, int32(from_x + (n + i) * 8 * row_words))
+                b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3] = ptx.lds128(sh, int32(from_x + (n + i) * 8 * STAGE_WORDS))
             for s in range(2):
                 for i in range(4):
                     for m in range(2):
@@ -159,7 +158,7 @@ def _loop(format, rest, shape):
     head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
     block, nbytes = format.block.elements, format.block.nbytes
     place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
-    weights, fetch, multiply = _weights(format), _fetch(record, shape), _multiply(shape, elements // 2)
+    weights, fetch, multiply = _weights(format), _fetch(shape), _multiply(shape)
     keep, hand_out = _scales(format)
     hop, c_units, j_units, plain = record.hop == 32, record.c_units, record.j_units, record.offset is None
     part_chunks, part_units = chunks // record.parts, elements // record.parts // 32
@@ -167,9 +166,26 @@ def _loop(format, rest, shape):
     step_bytes = max(elements // block, 1) * nbytes
     heads, chunk_words = LANE_ROWS * head, LANE_ROWS * words  # raw: what all units of a step share, then a chunk
     heads_or_one = max(heads, 1)  # an array has a length
+    deep = words <= 2 or shape.tokens == 32  # are there registers for the words of two chunks ahead?
+    distance = 2 if deep else 1
     splits, stages, group = shape.splits, shape.stages, 32 * shape.row_warps
     group_bits = group.bit_length() - 1
-    region, row_words = shape.tokens * elements // 2, elements // 2
+    region, ring = shape.tokens * STAGE_WORDS, shape.stages * shape.tokens * STAGE_WORDS
+    stage_chunks, stage_bits = chunks * STAGE_COLUMNS // elements, elements // STAGE_COLUMNS - 1  # log2 of the stages in a step
+    last_stage = (1 << stage_bits) - 1
+    ready = stages - 2
+
+    @device
+    def ask(xh, sh, to, stage, there, goal, warps, count, columns, token0, tid):
+        """Start the next stage's way into shared memory; returns the stage after it and its place."""
+        if stage < goal:
+            column = int32(((stage >> stage_bits) * splits + warps) * (elements // 2) + (stage & last_stage) * STAGE_WORDS)
+            fetch(xh, sh, int32(to + there), column, count, columns, token0, tid)
+        ptx.cp_async_commit()
+        there = int32(there + region)
+        if there == ring:
+            there = int32(0)
+        return int32(stage + 1), there
 
     def loop(type, row, xh, sh, count, columns, token0, tid, raw, sums):
         if type == id:
@@ -178,7 +194,7 @@ def _loop(format, rest, shape):
             mine = int32(tid & (group - 1))
             kept = cuda.local.array(8, uint32)
             a = cuda.local.array(16, uint32)
-            following = cuda.local.array(heads_or_one, uint32)  # what the next step needs; the words of the next two chunks
+            following = cuda.local.array(heads_or_one, uint32)  # what the next step needs; words of the next two chunks
             near = cuda.local.array(chunk_words, uint32)
             late = cuda.local.array(chunk_words, uint32)
             last = int32(columns // block - 1)
@@ -188,42 +204,41 @@ def _loop(format, rest, shape):
                 at = place(row[r], step, t)
                 load_head(at, step, t, last, uint32(1), raw, r * head)
                 load_chunk(at, step, t, last, int32(0), uint32(1), raw, heads + r * words)
-                load_chunk(at, step, t, last, int32(1), uint32(1), near, r * words)
+                if deep:
+                    load_chunk(at, step, t, last, int32(1), uint32(1), near, r * words)
             ptx.pdl_wait()
             g = int32(lane >> 2)
             odd = int32(g & 1)
-            to = int32(warps * (stages * region))
-            x_at = int32(to + g * row_words + 4 * t)
+            to = int32(warps * ring)
+            x_at = int32(to + g * STAGE_WORDS + 4 * (t ^ (2 * odd)))
             if hop:
-                x_at = int32(to + g * row_words + 4 * (t & 1) + 16 * (t >> 1))
-            if stages > 1:
-                fetch(xh, sh, to, warps, count, columns, token0, mine)
-            now, ahead = int32(0), int32(region)
+                x_at = int32(to + g * STAGE_WORDS + 4 * (t & 1) + 16 * ((t >> 1) ^ odd))
+            goal = int32(((steps + splits - 1) // splits) << stage_bits)  # stages of this group
+            stage, there, now = int32(0), int32(0), int32(-region)  # the next to fetch, its place; that of the present one
+            for _ in range(stages - 1):
+                stage, there = ask(xh, sh, to, stage, there, goal, warps, count, columns, token0, mine)
             index = int32(warps)  # of the step, behind the last one too, so that all warps meet at the barriers
             while index < steps + warps:
-                if stages > 1:
-                    ptx.cp_async_wait(0)
-                    cuda.syncthreads()
-                    if index + splits < steps + warps:
-                        fetch(xh, sh, int32(to + ahead), int32(index + splits), count, columns, token0, mine)
-                else:
-                    cuda.syncthreads()
-                    fetch(xh, sh, to, index, count, columns, token0, mine)
-                    ptx.cp_async_wait(0)
-                    cuda.syncthreads()
                 step = int32(min(index, int32(steps - 1)))
                 coming = int32(min(int32(index + splits), int32(steps - 1)))
                 for r in range(LANE_ROWS):
                     load_head(place(row[r], coming, t), coming, t, last, uint32(1), following, r * head)
                 c = int32(0)
                 while c < chunks:
+                    if c & (stage_chunks - 1) == 0:
+                        ptx.cp_async_wait(ready)
+                        cuda.syncthreads()
+                        stage, there = ask(xh, sh, to, stage, there, goal, warps, count, columns, token0, mine)
+                        now = int32(now + region)
+                        if now == ring:
+                            now = int32(0)
                     if not plain and c & (part_chunks - 1) == 0:
                         keep(raw, t, int32(c // part_chunks), kept)
-                    soon, there = step, int32(c + 2)  # the words are asked for two chunks ahead
-                    if there >= chunks:
-                        soon, there = coming, int32(there - chunks)
+                    soon, soon_c = step, int32(c + distance)
+                    if soon_c >= chunks:
+                        soon, soon_c = coming, int32(soon_c - chunks)
                     for r in range(LANE_ROWS):
-                        load_chunk(place(row[r], soon, t), soon, t, last, there, uint32(1), late, r * words)
+                        load_chunk(place(row[r], soon, t), soon, t, last, soon_c, uint32(1), late, r * words)
                     for j in range(planes):
                         unit = int32(c_units * (c & (part_chunks - 1)) + j_units * j)
                         if hop:
@@ -236,19 +251,18 @@ def _loop(format, rest, shape):
                             a[4 * r], a[4 * r + 1], a[4 * r + 2], a[4 * r + 3] = weights(
                                 raw, r * head, heads + r * words, c, j, shift, scale, minimum
                             )
-                        from_x = int32(now + x_at + 16 * ((int32(c // part_chunks) * part_units + unit) ^ odd))
+                        from_x = int32(now + x_at + 16 * (((int32(c // part_chunks) * part_units + unit) & 3) ^ odd))
                         if hop:
-                            from_x = int32(now + x_at + 32 * c + 8 * (j ^ odd))
+                            from_x = int32(now + x_at + 32 * (c & 1) + 8 * (j ^ odd))
                         multiply(a, sh, from_x, sums)
                     for i in range(chunk_words):
-                        raw[heads + i] = near[i]
-                        near[i] = late[i]
+                        raw[heads + i] = late[i]
+                        if deep:
+                            raw[heads + i] = near[i]
+                            near[i] = late[i]
                     c = int32(c + 1)
                 for i in range(heads):
                     raw[i] = following[i]
-                now, ahead = ahead, now
-                if stages == 1:
-                    now = int32(0)
                 index = int32(index + splits)
         else:
             rest(type, row, xh, sh, count, columns, token0, tid, raw, sums)
@@ -344,6 +358,20 @@ def _kernel(shape):
         loop, row_bytes = _loop(format, loop, shape), _row_bytes(format, row_bytes)
     epilogue = _epilogue(shape)
     row_warps, tokens, block_rows = shape.row_warps, shape.tokens, shape.rows
+
+    @device
+    def locate(tile, warp, rows0, rows1, mode):
+        """(matrix, first row of a warp) of a block."""
+        segment = int32(0)
+        if mode != 2 and tile * block_rows >= rows0:
+            segment, tile = int32(1), int32(tile - int32(rows0 + block_rows - 1) // block_rows)
+            if tile * block_rows >= rows1:
+                segment, tile = int32(2), int32(tile - int32(rows1 + block_rows - 1) // block_rows)
+        row0 = int32(tile * block_rows + warp * 32)
+        if mode == 2:
+            row0 = int32(row0 >> 1)
+        return segment, row0
+
     count_sums = tokens  # of a lane: 32 rows x tokens / 32 lanes
 
     def linear_tiles(
@@ -361,18 +389,12 @@ def _kernel(shape):
         for k in range(count_sums):
             sums[k] = float32(0)
         token0 = int32(cuda.blockIdx.x * tokens)
-        tile = int32(cuda.blockIdx.y)
-        w, type, rows, bias, biased, out, stride = w0, type0, rows0, bias0, biased0, out0, stride0
-        first = int32(tile * block_rows)  # row of the matrix
-        if mode != 2 and first >= rows:
-            tile = int32(tile - ((rows0 + block_rows - 1) // block_rows))
-            w, type, rows, bias, biased, out, stride = w1, type1, rows1, bias1, biased1, out1, stride1
-            if tile * block_rows >= rows1:
-                tile = int32(tile - ((rows1 + block_rows - 1) // block_rows))
-                w, type, rows, bias, biased, out, stride = w2, type2, rows2, bias2, biased2, out2, stride2
-        row0 = int32(tile * block_rows + warp * 32)
-        if mode == 2:
-            row0 = int32(row0 >> 1)
+        segment, row0 = locate(int32(cuda.blockIdx.y), warp, rows0, rows1, mode)
+        w, type, rows = w0, type0, rows0
+        if segment == 1:
+            w, type, rows = w1, type1, rows1
+        elif segment == 2:
+            w, type, rows = w2, type2, rows2
         line = row_bytes(type, columns)
         for r in range(LANE_ROWS):
             row = int32(row0 + g + 8 * r)
@@ -383,6 +405,13 @@ def _kernel(shape):
                     matrix = w1
             row_at[r] = ptx.address(matrix, int64(min(row, int32(rows - 1))) * line)
         loop(type, row_at, xh, sh, count, columns, token0, tid, raw, sums)
+        # Found again, so that it needs no registers in the loop.
+        segment, row0 = locate(ptx.opaque(int32(cuda.blockIdx.y)), warp, rows0, rows1, mode)
+        rows, bias, biased, out, stride = rows0, bias0, biased0, out0, stride0
+        if segment == 1:
+            rows, bias, biased, out, stride = rows1, bias1, biased1, out1, stride1
+        elif segment == 2:
+            rows, bias, biased, out, stride = rows2, bias2, biased2, out2, stride2
         epilogue(
             sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale
         )
@@ -390,6 +419,6 @@ def _kernel(shape):
     return linear_tiles
 
 
-SHAPES = {32: (Shape(32, 2, 4, 1), 1), 64: (Shape(64, 4, 1, 2), 2)}  # and blocks per multiprocessor
+SHAPES = {32: (Shape(32, 2, 4, 2), 1), 64: (Shape(64, 4, 1, 3), 2)}  # and blocks per multiprocessor
 for _tokens, (_shape, _blocks) in SHAPES.items():
     kernel("UFii" + 3 * "BiiFiFi" + "iif", threads=_shape.threads, blocks=_blocks, name=f"linear_tiles_{_tokens}")(_kernel(_shape))
