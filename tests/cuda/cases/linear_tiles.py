@@ -62,6 +62,8 @@ def cases():
         columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
         yield case(f"{block.name}-{columns}", 32, 19, columns, [matrix(block, 35, columns, random)], 0, random)
     first, second = (next(b for b in FORMATS if b.elements == n) for n in (256, 32))
+    yield case("long", 32, 2, 2304, [matrix(b, 3, 2304, random) for b in (first, second)], 0, random)
+    yield case("tail", 32, 9, 1312, [matrix(second, 3, 1312, random)], 0, random)
     for tile, act in ((32, 0), (64, 1)):
         three = [matrix(b, rows, 512, random) for b, rows in ((first, 65), (second, 3), (first, 33))]
         yield case("three", tile, tile + 1, 512, three, 1, random)
@@ -83,12 +85,20 @@ SHAPES = {
 
 def bench():
     random = numpy.random.default_rng(22)
-    block = next(b for b in TYPES.values() if b.name == "Q4_K")
-    for tokens, tiles in ((32, (32, 64)), (512, (64,))):
-        for tile in tiles:
-            for name, (columns, rows, mode) in SHAPES.items():
-                matrices = [matrix(block, r, columns, random) for r in rows]
-                one = case(f"{name}-{tokens}", tile, tokens, columns, matrices, mode, random, biased=False, emulate=False)
-                one.flops = 2 * tokens * columns * sum(rows)
-                one.bytes = sum(rows) * columns // block.elements * block.nbytes
-                yield one
+    kinds = {block.name: block for block in FORMATS}
+    for kind, tokens, tile, shapes in (
+        ("Q4_K", 32, 32, SHAPES),
+        ("Q4_K", 512, 64, SHAPES),
+        ("Q4_K", 512, 32, [name for name in SHAPES if name.startswith("0.6B")]),
+        ("Q6_K", 512, 64, ["0.6B-down", "8B-down"]),
+        ("Q8_0", 512, 64, ["8B-o"]),
+        ("F16", 512, 64, ["8B-o"]),
+    ):
+        for name in shapes:
+            columns, rows, mode = SHAPES[name]
+            block = kinds[kind]
+            matrices = [matrix(block, r, columns, random) for r in rows]
+            one = case(f"{kind}-{name}-{tokens}", tile, tokens, columns, matrices, mode, random, biased=False, emulate=False)
+            one.flops = 2 * tokens * columns * sum(rows)
+            one.bytes = sum(rows) * columns // block.elements * block.nbytes
+            yield one
