@@ -39,7 +39,7 @@ def held(formats):
     return max(2 * (f.record.head + f.record.chunks * f.record.words) for f in formats)
 
 
-def _first(format, rest, mixed):
+def first_step(format, rest, mixed):
     """Device function that reads a tile's first step, for this format or by `rest`."""
     record, id = format.record, format.block.id
     head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
@@ -307,7 +307,7 @@ def _kernel(formats):
     mixed, words = len(formats) > 1, held(formats)
     first, tile = no_first, no_tile
     for format in reversed(formats):
-        first, tile = _first(format, first, mixed), _tile(format, tile, mixed)
+        first, tile = first_step(format, first, mixed), _tile(format, tile, mixed)
 
     def linear_row(
         x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,

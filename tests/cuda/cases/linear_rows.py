@@ -1,0 +1,78 @@
+import numpy
+from run import Case
+
+from reflex.ops.gated import ACTIVATIONS
+
+from .linear_row import NOTHING, Matrix, Weights, fast, layout, tiles
+
+
+def halves(x):
+    """(xh, factor) as the kernel `halves` makes them, and the rounded values."""
+    count, columns = x.shape
+    padded = (columns + 31) // 32 * 32
+    wide = numpy.zeros((count, padded), "float32")
+    wide[:, :columns] = x
+    exponents = numpy.frexp(numpy.abs(wide).max(axis=1))[1] - 15
+    factor = numpy.ldexp(numpy.float32(1), exponents).astype("float32")
+    rounded = (wide / factor[:, None]).astype("float16")
+    swizzled = rounded.reshape(count, -1, 4)[:, :, [0, 2, 1, 3]]
+    values = rounded.astype(float) * factor[:, None]
+    return numpy.ascontiguousarray(swizzled).view("uint32").reshape(count, padded // 2), factor, values[:, :columns]
+
+
+def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, grid=None, scale=1.0, tokens=8):
+    xh, factor, x = halves(random.standard_normal((count, columns), "float32") * numpy.float32(3))
+    products = [x @ m.values.T + (m.bias if m.biased else 0) for m in matrices]
+    # what rounding the scaled weights to float16, three times at most, may change: standard deviations
+    noise = max(numpy.sqrt((x**2) @ (m.values**2).T).max() for m in matrices) * 2**-11
+    outs = [random.standard_normal((count, m.rows + 3), "float32") for m in matrices]
+    wanted = [out.astype(float) for out in outs]
+    for out, product, m in zip(wanted, products, matrices, strict=True):
+        out[:, : m.rows] = product if mode == 0 else out[:, : m.rows] + scale * product
+    if mode == 2:
+        wanted = [outs[0].astype(float)]
+        wanted[0][:, : matrices[0].rows] = list(ACTIVATIONS.values())[act](products[0]) * products[1]
+        noise *= max(1, numpy.abs(products[0]).max(), numpy.abs(products[1]).max())
+    args = [xh, factor, count, columns]
+    for m, out in zip(matrices, outs, strict=True):
+        args += [*m.arguments(out), out.shape[1]]
+    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, act, scale, splits]
+    largest = max(numpy.abs(w).max() for w in wanted)
+    goal = (tiles(matrices) * splits + 7) // 8
+    return Case(
+        label, f"linear_rows_{tokens}_{matrices[0].block.name}", grid or goal, args,
+        {9 + 7 * i: w for i, w in enumerate(wanted)}, tolerance=4 * noise / largest + 1e-6,
+    )  # fmt: skip
+
+
+def cases():
+    random = numpy.random.default_rng(9)
+    for i, block in enumerate(fast()):
+        columns = 512 + max(block.elements, 32) % 256
+        yield case("5", [Matrix(block, 33, columns, random, biased=True)], 5, columns, random, splits=1 + i % 2)
+        yield case("16", [Matrix(block, 17, 256, random)], 16, 256, random, splits=8, tokens=16)
+        pair = [Matrix(block, 20, 256, random), Matrix(block, 20, 256, random, biased=True)]
+        yield case("gated", pair, 9, 256, random, mode=2, act=i % 2, splits=4, grid=1, tokens=16)
+    block = fast()[-2]
+    three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 130)]
+    for splits in (1, 2, 8):
+        yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5, grid=2)
+
+
+def bench():
+    random = numpy.random.default_rng(9)
+    types = {block.name: block for block in fast()}
+    for name in ("Q4_K", "Q6_K"):
+        for width, feed in ((1024, 3072), (4096, 12288)):
+            for label, rows, columns, mode in (("gate-up", (feed, feed), width, 2), ("down", (width,), feed, 1)):
+                matrices = [Weights(types[name], r, columns, random) for r in rows]
+                splits, grid = layout(matrices, columns, mode)
+                for tokens in (8, 16):
+                    xh, factor, _ = halves(random.standard_normal((tokens, columns), "float32"))
+                    args = [xh, factor, tokens, columns]
+                    for m in matrices:
+                        args += [*m.arguments(numpy.zeros((tokens, m.rows), "float32")), m.rows]
+                    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, 0, 1.0, splits]
+                    made = Case(f"{label}-{width}", f"linear_rows_{tokens}_{name}", grid, args, {}, emulate=False)
+                    made.bytes = sum(len(m.bytes) for m in matrices)
+                    yield made
