@@ -3,7 +3,8 @@
 h is given by `halves` (xh, factor) for `count` tokens of `columns` values; columns: a multiple of the type's blocks and of
 32. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): out[token * stride + row]; unused ones have 0 rows.
 mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu,
-1 gelu). Tiles, `splits` and the grid are those of linear_row. No dynamic shared memory.
+1 gelu). Tiles and `splits` are those of linear_row. Grid: ceil(tiles * splits / 8). No dynamic
+shared memory.
 
 Weights are the A operand (quant/fragment.py), made float16 with their scales in registers (scales below 2**7); tokens are B,
 read through L1.
@@ -88,10 +89,8 @@ def _tile(format, tokens):
     place, load_head, load_chunk, scales = format.place, format.load_head, format.load_chunk, format.scales
     weights, scale, groups, grow = _weights(format), _scale(format), tokens // 8, 1 / SHRUNK
 
-    def tile(xh, count, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sums):
+    def tile(xh, count, row, under, first, splits, columns, lane, raw, sums):
         last = int32(int32(columns >> block_shift) - 1)
-        stride = int32((last + 1) * nbytes)
-        nrow, nunder = ptx.address(nw, int64(nr) * stride), int32(nbelow * stride)
         g, t = int32(lane >> 2), int32(lane & 3)
         line = int32(int32((columns + 31) & -32) >> 1)
         near = ptx.address(xh, int32(min(g, int32(count - 1)) * line))
@@ -101,11 +100,10 @@ def _tile(format, tokens):
             x_at = int32(16 * (t & 1) + 64 * (t >> 1))
         step = first
         while int32(step * elements) < columns:
-            from_row, from_under, from_step, wanted = nrow, nunder, first, nwanted
-            if int32((step + splits) * elements) < columns:
-                from_row, from_under, from_step, wanted = row, under, int32(step + splits), uint32(1)
-            at = place(from_row, from_step, t)
-            at8 = at + from_under
+            coming = int32(step + splits)
+            wanted = uint32(int32(coming * elements) < columns)
+            at = place(row, coming, t)
+            at8 = at + under
             shift = uint32(uint32((int32(row) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
             for part in range(parts):
                 k, k8, m, m8 = uint32(0), uint32(0), uint32(0), uint32(0)
@@ -140,12 +138,11 @@ def _tile(format, tokens):
                                 p0, q0, p1, q1, x0, x1, sums[d], sums[d + 1], sums[d + 2], sums[d + 3]
                             )
                             sums[d], sums[d + 1], sums[d + 2], sums[d + 3] = ptx.mma_f16(p2, q2, p3, q3, x2, x3, s0, s1, s2, s3)
-                    load_chunk(at, from_step, t, last, c, wanted, raw, o)
-                    load_chunk(at8, from_step, t, last, c, wanted, raw, o + words)
-            load_head(at, from_step, t, last, wanted, raw, 0)
-            load_head(at8, from_step, t, last, wanted, raw, head)
-            step = int32(step + splits)
-        return nrow, nunder
+                    load_chunk(at, coming, t, last, c, wanted, raw, o)
+                    load_chunk(at8, coming, t, last, c, wanted, raw, o + words)
+            load_head(at, coming, t, last, wanted, raw, 0)
+            load_head(at8, coming, t, last, wanted, raw, head)
+            step = coming
 
     return device(tile)
 
@@ -167,8 +164,7 @@ def _finish(tokens):
 
 def _kernel(format, tokens):
     first, tile, value_of = first_step(format, no_first, False), _tile(format, tokens), _finish(tokens)
-    words, floats, warp_sums = held([format]), tokens // 2, 16 * tokens
-    side_sums, all_sums = WARPS * 16 * tokens, 2 * WARPS * 16 * tokens
+    words, floats, warp_sums, all_sums = held([format]), tokens // 2, 16 * tokens, WARPS * 16 * tokens
 
     def linear_rows(
         xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1,
@@ -183,7 +179,6 @@ def _kernel(format, tokens):
         tiles = int32(tiles0 + tiles1 + int32(int32(rows2 + 15) >> 4))
         log_splits = int32(ptx.popc(uint32(splits - 1)))
         shift = int32(3 - log_splits)  # a unit is 2 ** shift tiles
-        goal = int32(int32(tiles + int32(1 << shift) - 1) >> shift)
         unit = int32(cuda.blockIdx.x)
         index = int32(min(int32((unit << shift) + (tid >> (5 + log_splits))), int32(tiles - 1)))
         segment, at = locate(index, mode, tiles0, tiles1)
@@ -191,57 +186,43 @@ def _kernel(format, tokens):
         share = int32((tid >> 5) & (splits - 1))
         row, under = first(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
         ptx.pdl_wait()
-        side = int32(0)
-        while unit < goal:
-            tid = ptx.opaque(int32(cuda.threadIdx.x))  # so that nothing made of it waits in registers
-            following = int32(unit + cuda.gridDim.x)
-            index = int32(min(int32((following << shift) + (tid >> (5 + log_splits))), int32(tiles - 1)))
-            segment, at = locate(index, mode, tiles0, tiles1)
-            r, below = lane_rows(at, int32((tid >> 2) & 7), pick(segment, rows0, rows1, rows2))
-            share = int32((tid >> 5) & (splits - 1))
-            wanted = uint32(0)
-            if following < goal:
-                wanted = uint32(1)
-            for i in range(floats):
-                sums[i] = float32(0)
-            w, lane = pick(segment, w0, w1, w2), int32(tid & 31)
-            row, under = tile(xh, count, row, under, w, r, below, wanted, share, splits, columns, lane, raw, sums)
-            tid = ptx.opaque(int32(cuda.threadIdx.x))
-            for i in range(floats):  # sums: [eight tokens][g, g + 8][tokens 2t, 2t + 1]
-                token = 8 * (i >> 2) + 2 * (tid & 3) + (i & 1)
-                inside = 16 * token + ((tid >> 2) & 7) + 8 * ((i >> 1) & 1)
-                parts[uint32(side + (tid >> 5) * warp_sums + inside)] = sums[i]
-            cuda.syncthreads()
-            done = int32(tid)
-            while done < int32(warp_sums << shift):
-                index, inside = int32(done // warp_sums), int32(done & (warp_sums - 1))  # tile of the unit, place in it
-                token = int32(inside >> 4)
-                if token < count and mode == 2:
-                    at = int32(((unit << shift) >> 1) + (index >> 1))
-                    output = int32(16 * at + (inside & 15))
-                    if index & 1 == 0 and output < rows0:
-                        gate = float32(value_of(parts, index, log_splits, int32(side + inside)) * factor[token])
-                        up = float32(value_of(parts, int32(index + 1), log_splits, int32(side + inside)) * factor[token])
-                        if biased0:
-                            gate += bias0[output]
-                        if biased1:
-                            up += bias1[output]
-                        out0[int64(token) * stride0 + output] = float32(activated(act, gate) * up)
-                elif token < count and (unit << shift) + index < tiles:
-                    segment, at = locate(int32((unit << shift) + index), mode, tiles0, tiles1)
-                    output = int32(16 * at + (inside & 15))
-                    if output < pick(segment, rows0, rows1, rows2):
-                        value = float32(value_of(parts, index, log_splits, int32(side + inside)) * factor[token])
-                        if pick(segment, biased0, biased1, biased2):
-                            value += pick(segment, bias0, bias1, bias2)[output]
-                        out = pick(segment, out0, out1, out2)
-                        place = int64(token) * pick(segment, stride0, stride1, stride2) + output
-                        if mode == 1:
-                            value = ptx.fmaf(scale, value, out[place])
-                        out[place] = value
-                done = int32(done + THREADS)
-            side = int32(side_sums - side)
-            unit = following
+        for i in range(floats):
+            sums[i] = float32(0)
+        tile(xh, count, row, under, share, splits, columns, int32(tid & 31), raw, sums)
+        tid = ptx.opaque(int32(cuda.threadIdx.x))
+        for i in range(floats):  # sums: [eight tokens][g, g + 8][tokens 2t, 2t + 1]
+            token = 8 * (i >> 2) + 2 * (tid & 3) + (i & 1)
+            inside = 16 * token + ((tid >> 2) & 7) + 8 * ((i >> 1) & 1)
+            parts[uint32((tid >> 5) * warp_sums + inside)] = sums[i]
+        cuda.syncthreads()
+        done = int32(tid)
+        while done < int32(warp_sums << shift):
+            index, inside = int32(done // warp_sums), int32(done & (warp_sums - 1))  # tile of the unit, place in it
+            token = int32(inside >> 4)
+            if token < count and mode == 2:
+                at = int32(((unit << shift) >> 1) + (index >> 1))
+                output = int32(16 * at + (inside & 15))
+                if index & 1 == 0 and output < rows0:
+                    gate = float32(value_of(parts, index, log_splits, inside) * factor[token])
+                    up = float32(value_of(parts, int32(index + 1), log_splits, inside) * factor[token])
+                    if biased0:
+                        gate += bias0[output]
+                    if biased1:
+                        up += bias1[output]
+                    out0[int64(token) * stride0 + output] = float32(activated(act, gate) * up)
+            elif token < count and (unit << shift) + index < tiles:
+                segment, at = locate(int32((unit << shift) + index), mode, tiles0, tiles1)
+                output = int32(16 * at + (inside & 15))
+                if output < pick(segment, rows0, rows1, rows2):
+                    value = float32(value_of(parts, index, log_splits, inside) * factor[token])
+                    if pick(segment, biased0, biased1, biased2):
+                        value += pick(segment, bias0, bias1, bias2)[output]
+                    out = pick(segment, out0, out1, out2)
+                    place = int64(token) * pick(segment, stride0, stride1, stride2) + output
+                    if mode == 1:
+                        value = ptx.fmaf(scale, value, out[place])
+                    out[place] = value
+            done = int32(done + THREADS)
 
     return linear_rows
 

@@ -20,7 +20,7 @@ def halves(x):
     return numpy.ascontiguousarray(swizzled).view("uint32").reshape(count, padded // 2), factor, values[:, :columns]
 
 
-def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, grid=None, scale=1.0, tokens=8):
+def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale=1.0, tokens=8):
     xh, factor, x = halves(random.standard_normal((count, columns), "float32") * numpy.float32(3))
     products = [x @ m.values.T + (m.bias if m.biased else 0) for m in matrices]
     # what rounding the scaled weights to float16, three times at most, may change: standard deviations
@@ -38,9 +38,9 @@ def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, grid=
         args += [*m.arguments(out), out.shape[1]]
     args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, act, scale, splits]
     largest = max(numpy.abs(w).max() for w in wanted)
-    goal = (tiles(matrices) * splits + 7) // 8
+    grid = (tiles(matrices) * splits + 7) // 8
     return Case(
-        label, f"linear_rows_{tokens}_{matrices[0].block.name}", grid or goal, args,
+        label, f"linear_rows_{tokens}_{matrices[0].block.name}", grid, args,
         {9 + 7 * i: w for i, w in enumerate(wanted)}, tolerance=4 * noise / largest + 1e-6,
     )  # fmt: skip
 
@@ -52,11 +52,11 @@ def cases():
         yield case("5", [Matrix(block, 33, columns, random, biased=True)], 5, columns, random, splits=1 + i % 2)
         yield case("16", [Matrix(block, 17, 256, random)], 16, 256, random, splits=8, tokens=16)
         pair = [Matrix(block, 20, 256, random), Matrix(block, 20, 256, random, biased=True)]
-        yield case("gated", pair, 9, 256, random, mode=2, act=i % 2, splits=4, grid=1, tokens=16)
+        yield case("gated", pair, 9, 256, random, mode=2, act=i % 2, splits=4, tokens=16)
     block = fast()[-2]
     three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 130)]
     for splits in (1, 2, 8):
-        yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5, grid=2)
+        yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5)
 
 
 def bench():
