@@ -5,8 +5,9 @@ blocks. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): ou
 0 rows. mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal type and rows
 (act 0 silu, 1 gelu).
 
-A block computes ROWS weight rows (in mode 2 half as many of both matrices) for TOKENS tokens. Grid: (ceil(count / TOKENS),
-the sum over the matrices of ceil(rows / ROWS)), in mode 2 ceil(2 * rows0 / ROWS). Dynamic shared memory: 65536 bytes.
+A block computes R weight rows (in mode 2 R / 2 of both matrices) for TOKENS tokens: R is 64 for 32 tokens, 128 for 64. Grid:
+(ceil(count / TOKENS), sum over the matrices of ceil(rows / R)), in mode 2 (.., ceil(2 * rows0 / R)). Dynamic shared memory:
+65536 bytes. The weights are read before the kernel waits for the one in front.
 
 Weights are the A operand (quant/fragment.py): a warp turns its own 32 rows into float16 in registers, nothing is
 converted twice in a block. Tokens are the B operand: they pass through shared memory in stages of 128 columns, ahead of
@@ -21,10 +22,11 @@ from numba.types import float32, int32, int64, uint32
 
 from ...ops.gated import ACTIVATIONS
 from . import ptx
-from .export import device, kernel
+from .export import device
 from .fragments import bound
 from .gated import FORMULAS
 
+SIGNATURE = "UFii" + 3 * "BiiFiFi" + "iif"
 FORMATS = list(bound().values())
 SHRUNK = 2.0**-9  # codes are halves of code * 2**-24 * gain; they become code * SHRUNK, scales are divided by it
 STAGE_COLUMNS = 128
@@ -352,7 +354,8 @@ def _epilogue(shape):
     return device(epilogue)
 
 
-def _kernel(shape):
+def product(shape, module):
+    """The kernel of a shape, for the file `module` (a kernel's image is that of its file)."""
     loop, row_bytes = no_loop, bytes_of_row
     for format in reversed(FORMATS):
         loop, row_bytes = _loop(format, loop, shape), _row_bytes(format, row_bytes)
@@ -416,9 +419,5 @@ def _kernel(shape):
             sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale
         )
 
+    linear_tiles.__module__ = module
     return linear_tiles
-
-
-SHAPES = {32: (Shape(32, 2, 4, 2), 1), 64: (Shape(64, 4, 1, 3), 2)}  # and blocks per multiprocessor
-for _tokens, (_shape, _blocks) in SHAPES.items():
-    kernel("UFii" + 3 * "BiiFiFi" + "iif", threads=_shape.threads, blocks=_blocks, name=f"linear_tiles_{_tokens}")(_kernel(_shape))
