@@ -7,7 +7,7 @@ was a choice; an explicit choice is never replaced by another. Called by the API
 
 from posix import sched_getaffinity, stat
 
-from . import demo
+from . import demo, settings
 from .errors import DeviceError, InvalidInputError, KernelCacheError, closest
 from .gguf import reader
 
@@ -69,6 +69,8 @@ def _plan(name, asked, gpu, note, arguments, workers):
             plan = plan_class(name)(*arguments, gpu)
             if asked == "auto":
                 note(f"reflex: backend cuda: {gpu.description}")
+            if warning := gpu.warning():
+                note(f"reflex: warning: {warning}")
             return name, plan
         except (DeviceError, KernelCacheError) as error:
             if asked != "auto":
@@ -108,7 +110,7 @@ def _ignore(_):
 def resolve_backend(name):
     """The backend that `name` means; `auto` is cuda where the machine shows a GPU, until that turns out to be unusable."""
     if name == "auto":
-        return "cuda" if any(map(_exists, GPU_NODES)) else "cpu"
+        return "cuda" if any(map(_exists, GPU_NODES)) and not settings.devices_hidden() else "cpu"
     if name not in BACKENDS:
         remedy = f"did you mean {closest(str(name), BACKENDS, 1)}?"
         raise InvalidInputError("no such backend", ", ".join(BACKENDS), repr(name), "--backend", remedy)

@@ -11,7 +11,7 @@ from ...program.records import BATCH
 from .decode import Decoder, Run, supports
 from .launch import Chain
 from .lowering import Lowering
-from .memory import CELLS, SLOTS, WEIGHTS, Memory
+from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
@@ -67,6 +67,7 @@ class Plan:
             self.device = self.gpu.starting.ready()
             self.module = self.gpu.module
             self.gpu.upload.wait()
+            self.gpu.expand(self.library)
 
     def lower(self, chain, rows, wanted):
         """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
@@ -80,6 +81,7 @@ class Plan:
         for number, base in self.arenas.items():
             chain.rebase(number, base)
         chain.rebase(WEIGHTS, self.gpu.base)
+        chain.rebase(EXPANDED, self.gpu.expanded)
         chain.bind(self.device, self.module)
 
     def _shape(self, rows, wanted):
@@ -87,6 +89,8 @@ class Plan:
         if shape is None:
             chain = Chain(self.library)
             shape = Shape(chain, *self.lower(chain, rows, wanted))
+            if self.device is None:
+                self.gpu.prepare({kernel.name: kernel for kernel in chain.kernels if kernel}.values())
             self.settle(chain)
             while len(self.shapes) >= SHAPES:
                 self._drop(next(iter(self.shapes)))
@@ -126,7 +130,9 @@ class Plan:
         if count <= 0:
             return
         for _ in range(count):
-            self.page_addresses.append(self.device.allocate(self.memory.page_bytes, f"a cache of {slots} tokens"))
+            page = self.device.allocate(self.memory.page_bytes, f"a cache of {slots} tokens")
+            self.device.fill(page, 0, self.memory.page_bytes // 4)  # tiles of attention read slots that were never written
+            self.page_addresses.append(page)
         self.allocated += count * self.memory.page_bytes
         block = (native.Int64 * count)(*self.page_addresses[first:])
         self.device.copy_in(self.address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
@@ -140,7 +146,7 @@ class Plan:
     @property
     def device_bytes(self):
         """Bytes of device memory that this plan has allocated, weights included."""
-        return self.allocated + self.gpu.layout.size
+        return self.allocated + self.gpu.layout.size + self.gpu.layout.expanded_size
 
     # ---- computing ----
 

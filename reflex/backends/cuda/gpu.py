@@ -5,8 +5,12 @@ and by the Plan (backend.py).
 """
 
 from ...errors import ReflexError
+from ...quant.types import by_id
 from . import device, module, upload
+from .launch import Chain
 from .memory import Layout
+
+EXPANDED_AT_ONCE = 2048  # values per block of the kernels expand_*
 
 
 class Gpu:
@@ -16,11 +20,13 @@ class Gpu:
         self.weights = weights
         self.starting = device.begin(selection or None)
         self.image = self.module = self.layout = self.upload = None
-        self.base = 0  # device address of the weights
+        self.base = self.expanded = 0  # device addresses of the weights
+        self.file = None
 
     def load(self, file):
         """Queue the loading of kernels and weights behind the start of the device."""
-        self.layout = Layout(file)
+        self.file = file
+        self.layout = Layout(file, self.weights)
         self.upload = upload.Upload(file.shards)
         for tensor in file.tensors.values():
             self.upload.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
@@ -29,14 +35,43 @@ class Gpu:
     def _load(self, found):
         self.module = module.Module(found, self.choose(found))
         self.base = found.allocate(self.layout.size, "the weights")
+        if self.layout.expanded_size:
+            self.expanded = found.allocate(self.layout.expanded_size, f"weights as {self.weights}")
         found.mark("arena")
         self.upload.begin(found, self.base)
+
+    def prepare(self, kernels):
+        """Let the device thread load these kernels while the weights are on their way."""
+        self.starting.then(lambda found: [self.module.handle(kernel) for kernel in kernels if kernel is not None])
+
+    def expand(self, library):
+        """Queue the expansion of quantized matrices, where that was asked for."""
+        if not self.layout.expanded:
+            return
+        found = self.starting.ready()
+        chain = Chain(library)
+        for name, (offset, kind) in self.layout.expanded.items():
+            tensor = self.file.tensors[name]
+            source, target = self.base + self.layout.place(tensor.address), self.expanded + offset
+            kernel, wide = self.image.kernel("expand_" + by_id(tensor.type).name), int(by_id(kind).nbytes == 4)
+            grid = (tensor.elements + EXPANDED_AT_ONCE - 1) // EXPANDED_AT_ONCE
+            chain.add(kernel, grid, (source, target, tensor.elements, wide))
+        chain.bind(found, self.module)
+        chain.run()
+        found.synchronize()
+        chain.close()
 
     def choose(self, found):
         """The Images of kernels that fit the device."""
         if self.image is None:
             self.image = module.choose(found)
         return self.image
+
+    def warning(self):
+        """What a person should know about the kernels chosen, or None."""
+        if not self.image.is_ptx:
+            return None
+        return "no kernels are compiled for this GPU: the driver compiles portable ones, which takes a second or more per start"
 
     @property
     def description(self):
@@ -52,8 +87,9 @@ class Gpu:
         except ReflexError:  # said where the device was wanted
             self.starting.close()
             return
-        if self.base:
-            found.free(self.base)
+        for address in (self.base, self.expanded):
+            if address:
+                found.free(address)
         if self.module is not None:
             self.module.close()
         found.close()

@@ -183,7 +183,8 @@ class Lowering:
     def _matrix(self, step):
         tensor = self.file.tensors[step.weights[0]]
         part = step.args.get("rows")
-        return self.memory.weight(tensor) + (part[0] * row_bytes(tensor.type, tensor.shape[0]) if part else 0)
+        kind = self.memory.layout.kind(tensor)
+        return self.memory.weight(tensor) + (part[0] * row_bytes(kind, tensor.shape[0]) if part else 0)
 
     def _bias(self, step):
         return self.memory.floats(self.file.tensors[step.weights[1]]) + 4 * step.args.get("bias_row", 0)
@@ -191,7 +192,8 @@ class Lowering:
     def _size(self, step):
         """(type id, columns, rows) of a product's matrix."""
         tensor = self.file.tensors[step.weights[0]]
-        return tensor.type, tensor.shape[0], step.args["rows"][1] if "rows" in step.args else tensor.shape[1]
+        rows = step.args["rows"][1] if "rows" in step.args else tensor.shape[1]
+        return self.memory.layout.kind(tensor), tensor.shape[0], rows
 
     def _linear(self, record):
         steps = record.steps
@@ -372,7 +374,7 @@ class Lowering:
     def _step_embed(self, step):
         tensor = self.file.tensors[step.weights[0]]
         columns = tensor.shape[0]
-        values = (self.memory.weight(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]))
+        values = (self.memory.stored(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]))
         self._add("embed_" + by_id(tensor.type).name, (blocks(columns, 256), self.rows), values)
 
     def _step_rmsnorm(self, step):

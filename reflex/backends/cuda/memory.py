@@ -7,13 +7,13 @@ allocated it and tells the chains. Called by lowering.py and backend.py.
 from ... import native
 from ...errors import InternalError
 from ...program.records import BATCH
-from ...quant.types import by_id
+from ...quant.types import by_id, by_name
 from .launch import relative
 
 ALIGN = 256
 SLACK = 256  # readable bytes behind the arena, so that wide loads may run over an end
 SLOTS = 256  # cache slots per page
-WEIGHTS = 128  # the area of the weights; areas below are the arenas
+WEIGHTS, EXPANDED = 128, 129  # areas of the weights as in the file, and as float numbers; areas below are the arenas
 PAGE = 4096
 CELLS = 16  # int32: rows, first slot, wanted rows, stop flag, ... (kernels of reflex/kernels/cuda)
 LOGITS_BYTES = 32 << 20
@@ -29,17 +29,35 @@ def up(size, unit=ALIGN):
 
 
 class Layout:
-    """Where the tensors of a file lie in the area of the weights: as in the file, shard behind shard, without headers."""
+    """Where the tensors of a file lie in the area of the weights: as in the file, shard behind shard, without headers.
 
-    def __init__(self, file):
+    `weights`: quantized, or the float type (f16, f32) that matrices are expanded to, in an area of their own."""
+
+    def __init__(self, file, weights="quantized"):
         self.shards = []  # (first byte of the data in the reader's mapping, bytes, offset in the area)
         self.size = 0
+        self.expanded = {}  # tensor name -> (offset in the area EXPANDED, type id)
+        self.expanded_size = 0
+        if weights != "quantized":
+            self._expand(file, by_name(weights))
         for shard in file.shards:
             start = shard.mapping.address + (shard.data_start & -PAGE)  # alignment is kept
             size = shard.mapping.address + shard.data_end - start
             self.shards.append((start, size, self.size))
             self.size = up(self.size + size, PAGE)
         self.size += SLACK
+
+    def _expand(self, file, kind):
+        for tensor in file.tensors.values():
+            if len(tensor.shape) == 2 and by_id(tensor.type).elements > 1:
+                self.expanded[tensor.name] = self.expanded_size, kind.id
+                self.expanded_size = up(self.expanded_size + tensor.elements * kind.nbytes)
+        self.expanded_size += SLACK
+
+    def kind(self, tensor):
+        """The type id that a tensor has on the device."""
+        expanded = self.expanded.get(tensor.name)
+        return expanded[1] if expanded else tensor.type
 
     def place(self, address):
         """Offset in the area of an address in the reader's mapping."""
@@ -115,6 +133,11 @@ class Memory:
 
     def weight(self, tensor):
         """The relative address of a tensor's first byte."""
+        expanded = self.layout.expanded.get(tensor.name)
+        return relative(EXPANDED, expanded[0]) if expanded else self.stored(tensor)
+
+    def stored(self, tensor):
+        """The relative address of a tensor as the file has it."""
         return relative(WEIGHTS, self.layout.place(tensor.address))
 
     def floats(self, tensor):

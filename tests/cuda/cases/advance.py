@@ -18,7 +18,8 @@ def case(label, token, stop=0, tokens=3, most=10, ends=(7, 9), recent=(), was_st
     settings = numpy.array([0.8, 40, 0.9, 0.1, 0.25, 1.1], "float64")
     history = numpy.zeros(4 + 2 * capacity, "uint32")
     ring = numpy.array([*recent, -1], "int32")
-    saved = random.standard_normal(len(recent) + 1).astype("float32")
+    old = random.standard_normal(len(logits)).astype("float32")
+    saved = old[[*(max(i, 0) for i in recent), 0]]  # an id that repeats was saved twice, with one logit
     args = [
         numpy.array([token], "int32"), logits, stats, ids, positions, cells, numpy.array([*ends, -5], "int32"), len(ends), state,
         settings, history, capacity, ring, len(recent), saved,

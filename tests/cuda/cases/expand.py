@@ -7,23 +7,24 @@ from reflex.quant.types import TYPES
 from .linear_plain import SLACK, weights_of
 
 
-def case(block, count, random, emulate=True):
+def case(block, count, random, emulate=True, wide=0):
     data, _ = weights_of(block, 1, count, random)
     if block.name in ("BF16", "F32", "F64"):  # any bits but those of infinities: what float16 cannot hold becomes one
         data[block.nbytes - 1 : -SLACK : block.nbytes] &= 0xBF
     values = quant.decode(block.name, data[:-SLACK])
     with numpy.errstate(over="ignore"):
-        wanted = values.astype("f2").view("u4")
-    out = numpy.full(count // 2 + 4, 0x7F7F7F7F, "u4")
+        wanted = values.astype("f4" if wide else "f2").view("u4")
+    out = numpy.full(len(wanted) + 4, 0x7F7F7F7F, "u4")
     wanted = numpy.concatenate([wanted, out[-4:]])
-    args = [data, out, count]
-    return Case(str(count), f"expand_{block.name}", -(-count // 2048), args, {1: wanted}, tolerance=0, emulate=emulate)
+    args = [data, out, count, wide]
+    return Case(f"{count} wide" if wide else str(count), f"expand_{block.name}", -(-count // 2048), args, {1: wanted}, tolerance=0, emulate=emulate)
 
 
 def cases():
     random = numpy.random.default_rng(31)
     for block in TYPES.values():
-        yield case(block, -(-136 // block.elements) * block.elements, random)
+        for wide in (0, 1):
+            yield case(block, -(-136 // block.elements) * block.elements, random, wide=wide)
 
 
 def bench():
