@@ -236,15 +236,17 @@ class Lowering:
         kernel = "linear_row_" + (by_id(kinds.pop()).name if len(kinds) == 1 else str(lengths.pop()))
         self._row_launch(kernel, record.steps, source, sizes, outs, self._tail(record))
 
-    def _row_launch(self, kernel, steps, source, sizes, outs, tail):
-        """Warps share a tile of weight rows by columns, as far as that does not make more blocks than run at once."""
-        columns, gated = source[-1], tail[0] == MODES["gated"]
-        tiles = sum(blocks(size[2], TILE) for size in sizes)
-        most = 2 * self.multiprocessors
+    def _splits(self, sizes, gated, columns):
+        """(warps that share a tile of weight rows by columns, blocks): no more blocks than run at once."""
+        tiles, most = sum(blocks(size[2], TILE) for size in sizes), 2 * self.multiprocessors
         splits, units = 1, blocks(columns, 256)
         while splits < (4 if gated else 8) and 2 * splits <= units and 2 * splits * tiles <= 8 * most:
             splits *= 2
-        grid = min(blocks(tiles * splits, 8), most)
+        return splits, min(blocks(tiles * splits, 8), most)
+
+    def _row_launch(self, kernel, steps, source, sizes, outs, tail):
+        splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
+        columns = source[-1]
         values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
         self._add(kernel, (grid,), values, 16 + blocks(columns, 256) * 256 * 9 // 4)
 
@@ -256,14 +258,20 @@ class Lowering:
             outs = self._own_outs(record, rows)
         segments = self._segments(record.steps, sizes, outs, True)
         tail = (0, 0, 1.0) if apart else self._tail(record)
-        tokens, tile_rows = next(tile for tile in TOKEN_TILES if rows <= tile[0] or tile is TOKEN_TILES[-1])
-        tiles = sum(blocks(size[2], tile_rows) for size in sizes)
-        if tail[0] == MODES["gated"]:
-            tiles = blocks(2 * sizes[0][2], tile_rows)
-        grid = blocks(rows, tokens), tiles
-        self._add(f"linear_tiles_{tokens}", grid, (pairs, factors, rows, source[-1], *segments, *tail), TOKEN_TILE_BYTES)
+        few = f"linear_rows_{8 if rows <= 8 else 16}_{by_id(sizes[0][0]).name}"
+        if rows <= FEW and few in self.image and len({size[0] for size in sizes}) == 1:
+            splits, _ = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
+            grid = blocks(splits * sum(blocks(size[2], TILE) for size in sizes), 8)
+            self._add(few, (grid,), (pairs, factors, rows, source[-1], *segments, *tail, splits))
+        else:
+            self._tiles(sizes, (pairs, factors, rows, source[-1], *segments, *tail), tail[0] == MODES["gated"], rows)
         if apart:
             self._gate(record, outs, rows)
+
+    def _tiles(self, sizes, values, gated, rows):
+        tokens, tile_rows = next(tile for tile in TOKEN_TILES if rows <= tile[0] or tile is TOKEN_TILES[-1])
+        tiles = blocks(2 * sizes[0][2], tile_rows) if gated else sum(blocks(size[2], tile_rows) for size in sizes)
+        self._add(f"linear_tiles_{tokens}", (blocks(rows, tokens), tiles), values, TOKEN_TILE_BYTES)
 
     def _gate(self, record, outs, rows):
         """The activation of a feed-forward whose gate and up lie in buffers of their own."""

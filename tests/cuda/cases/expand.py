@@ -17,7 +17,8 @@ def case(block, count, random, emulate=True, wide=0):
     out = numpy.full(len(wanted) + 4, 0x7F7F7F7F, "u4")
     wanted = numpy.concatenate([wanted, out[-4:]])
     args = [data, out, count, wide]
-    return Case(f"{count} wide" if wide else str(count), f"expand_{block.name}", -(-count // 2048), args, {1: wanted}, tolerance=0, emulate=emulate)
+    label = f"{count} wide" if wide else str(count)
+    return Case(label, f"expand_{block.name}", -(-count // 2048), args, {1: wanted}, tolerance=0, emulate=emulate)
 
 
 def cases():
