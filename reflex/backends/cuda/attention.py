@@ -1,0 +1,81 @@
+"""Launches of attention: inputs to the cache, then few rows split over the slots, or many rows in tiles on tensor cores.
+
+Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel files attention_*.py.
+"""
+
+from .parameters import Own, blocks
+
+Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags
+LAYER_UNIT = 512  # bytes
+SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take
+MOST_SPLITS = 64
+FEW = 16  # up to this many tokens are split over the slots
+
+
+def slot_tile_bytes(tile, key_dim, value_dim):
+    """Dynamic shared memory of attention_row for tiles of `tile` slots."""
+    key_words, value_words = 16 * blocks(key_dim, 32) + 4, 4 * (blocks(value_dim, 8) | 1)
+    return 4 * (tile * (key_words + value_words) + 16 * key_words + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
+
+
+def tile_bytes(dim):
+    """Dynamic shared memory of attention_tile."""
+    pitch = 2 * dim + 16
+    return 128 * pitch if dim < 256 else (64 + 64) * pitch
+
+
+class AttentionLaunches:
+    """Methods of Lowering for Attention records."""
+
+    def _attention(self, record):
+        step, args = record.step, record.step.args
+        q, k, v = (self._at(name)[0] for name in step.ins)
+        m, eps = self.memory, next((n.args["eps"] for n in (record.q_norm, record.k_norm) if n), 0.0)
+        norms = self._floats(record.q_norm), self._floats(record.k_norm)
+        flags = Q_NORM * bool(record.q_norm) + K_NORM * bool(record.k_norm) + NORM_AFTER * (not record.norm_first)
+        angles, pairs = 0, 0
+        if record.table is not None:
+            rope = self.program.ropes[record.table]
+            angles, pairs = self._angles(record.table), len(rope.frequencies)
+            flags += NEOX * (rope.style == "neox")
+        strides = tuple(self._width(name) for name in step.ins)
+        heads = args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"]
+        layer = Own(self._layer_at, step)
+        out = self._to(step.out, self.rows)
+        mask = m.positions, m.shared, m.branch, m.pages
+        cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or 0
+        name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
+        if self.rows > 1:
+            limit = 128 if max(heads[2:]) <= 128 else 512
+            values = (q, k, v, *norms, angles, m.cells, m.wanted, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
+            self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
+        if self.rows > FEW and name in self.image:
+            values = (q, out, m.cells, m.wanted, *mask, strides[0], *heads[:2], layer, window, 0, scale, cap)
+            self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
+            return
+        numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
+        self._attention_row((q, k, v, out), norms, angles, mask, strides[0], heads, numbers, flags, floats)
+
+    def _layer_at(self, step):
+        """Where a layer lies in a page of the cache, in the unit that kernels count it in."""
+        return self.memory.layer_places[step.args["layer"]] // LAYER_UNIT
+
+    def _attention_row(self, buffers, norms, angles, mask, stride, heads, numbers, flags, floats):
+        """Attention split over the visible slots; with one row it also does the work of attention_inputs."""
+        m = self.memory
+        count, kv_heads, key_dim, value_dim = heads
+        width = kv_heads * blocks(blocks(count, kv_heads), 8)
+        splits = max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
+        most = m.rows if self.rows > FEW else FEW
+        blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
+        partials = m.named(f"partials {width}.{most}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
+        counters = m.zeros(f"counters {width}", 4 * m.rows * width)
+        pairs, layer, window = numbers
+        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= SHARED_BYTES), 32)  # slots
+        flags += INPUTS + EARLY if self.rows == 1 else 0
+        values = (
+            *buffers, partials, counters, *norms, angles, m.cells, m.wanted, *mask, stride, *heads, pairs, layer, window,
+            tile, 1, flags, *floats,
+        )  # fmt: skip
+        kind = key_dim if key_dim == value_dim and f"attention_row_{key_dim}" in self.image else "any"
+        self._add(f"attention_row_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))

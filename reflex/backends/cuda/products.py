@@ -1,0 +1,155 @@
+"""Launches of matrix products: which kernel fits the number of tokens and the block formats, and how it is divided.
+
+One token: linear_row. A few: linear_rows. More: linear_tiles, on tensor cores. Formats without fragments (quant/fragment.py):
+linear_plain, which unpacks value by value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+"""
+
+from ...quant import load
+from ...quant.types import by_id, row_bytes
+from .parameters import Own, blocks
+
+MODES = {"store": 0, "add": 1, "gated": 2}
+ACTIVATIONS = {"silu": 0, "gelu": 1}
+SEGMENTS = 3
+TILE = 16  # weight rows of a tile of products of few tokens
+FEW = 16  # most tokens of linear_rows
+TOKEN_TILES = (32, 64), (64, 128)  # kernels/cuda/linear_tiles.py: tokens and weight rows of a block, by tokens
+TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
+
+
+def in_fragments(kind):
+    """Whether a block format has kernels on tensor cores."""
+    return hasattr(load(by_id(kind).name), "FRAGMENT")
+
+
+class Products:
+    """Methods of Lowering for Linear records."""
+
+    def _matrix(self, step):
+        tensor = self.file.tensors[step.weights[0]]
+        part = step.args.get("rows")
+        kind = self.memory.layout.kind(tensor)
+        return self.memory.weight(tensor) + (part[0] * row_bytes(kind, tensor.shape[0]) if part else 0)
+
+    def _bias(self, step):
+        return self.memory.floats(self.file.tensors[step.weights[1]]) + 4 * step.args.get("bias_row", 0)
+
+    def _size(self, step):
+        """(type id, columns, rows) of a product's matrix."""
+        tensor = self.file.tensors[step.weights[0]]
+        rows = step.args["rows"][1] if "rows" in step.args else tensor.shape[1]
+        return self.memory.layout.kind(tensor), tensor.shape[0], rows
+
+    def _linear(self, record):
+        steps = record.steps
+        source, rows = self._at(record.source)
+        outs = self._outs(record, rows)
+        sizes = [self._size(step) for step in steps]
+        columns = sizes[0][1]
+        norm = Own(self._weight(0), record.norm) if record.norm else 0
+        normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
+        source = source, norm, normed, float(eps), columns
+        if not all(in_fragments(size[0]) for size in sizes):
+            self._slow(record, source, sizes, outs, rows)
+        elif rows == 1:
+            self._row(record, source, sizes, outs)
+        else:
+            self._many(record, source, sizes, outs, rows)
+
+    def _segments(self, steps, sizes, outs, strides):
+        """Parameters of up to three matrices; with `strides`, each with the floats per row of its result."""
+        values = []
+        for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
+            bias = Own(self._bias, step) if step.weights[1] else 0
+            values += [Own(self._matrix, step), kind, count, bias, 1 if bias else 0, out, *([stride] if strides else [])]
+        return values + [0] * ((7 if strides else 6) * (SEGMENTS - len(steps)))
+
+    def _tail(self, record):
+        return MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale)
+
+    def _row(self, record, source, sizes, outs):
+        """The product of one token."""
+        kinds = {size[0] for size in sizes}
+        lengths = {by_id(kind).elements for kind in kinds}
+        if len(lengths) > 1:  # no kernel has all of them: one launch each
+            apart = self._own_outs(record, 1) if record.mode == "gated" else outs
+            for step, size, out in zip(record.steps, sizes, apart, strict=True):
+                self._row_launch("linear_row_" + by_id(size[0]).name, [step], source, [size], [out], (0, 0, 1.0))
+            if record.mode == "gated":
+                self._gate(record, apart, 1)
+            return
+        kernel = "linear_row_" + (by_id(kinds.pop()).name if len(kinds) == 1 else str(lengths.pop()))
+        self._row_launch(kernel, record.steps, source, sizes, outs, self._tail(record))
+
+    def _splits(self, sizes, gated, columns):
+        """(warps that share a tile of weight rows by columns, blocks): no more blocks than run at once."""
+        tiles, most = sum(blocks(size[2], TILE) for size in sizes), 2 * self.multiprocessors
+        splits, units = 1, blocks(columns, 256)
+        while splits < (4 if gated else 8) and 2 * splits <= units and 2 * splits * tiles <= 8 * most:
+            splits *= 2
+        return splits, min(blocks(tiles * splits, 8), most)
+
+    def _row_launch(self, kernel, steps, source, sizes, outs, tail):
+        splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
+        columns = source[-1]
+        values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
+        self._add(kernel, (grid,), values, 16 + blocks(columns, 256) * 256 * 9 // 4)
+
+    def _many(self, record, source, sizes, outs, rows):
+        """The product of several tokens, on tiles of them."""
+        pairs, factors, _ = self._halves(source, rows)
+        apart = record.mode == "gated" and sizes[0][0] != sizes[1][0]  # the kernel wants gate and up alike
+        if apart:
+            outs = self._own_outs(record, rows)
+        segments = self._segments(record.steps, sizes, outs, True)
+        tail = (0, 0, 1.0) if apart else self._tail(record)
+        few = f"linear_rows_{8 if rows <= 8 else 16}_{by_id(sizes[0][0]).name}"
+        if rows <= FEW and few in self.image and len({size[0] for size in sizes}) == 1:
+            splits, _ = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
+            grid = blocks(splits * sum(blocks(size[2], TILE) for size in sizes), 8)
+            self._add(few, (grid,), (pairs, factors, rows, source[-1], *segments, *tail, splits))
+        else:
+            self._tiles(sizes, (pairs, factors, rows, source[-1], *segments, *tail), tail[0] == MODES["gated"], rows)
+        if apart:
+            self._gate(record, outs, rows)
+
+    def _tiles(self, sizes, values, gated, rows):
+        tokens, tile_rows = next(tile for tile in TOKEN_TILES if rows <= tile[0] or tile is TOKEN_TILES[-1])
+        tiles = blocks(2 * sizes[0][2], tile_rows) if gated else sum(blocks(size[2], tile_rows) for size in sizes)
+        self._add(f"linear_tiles_{tokens}", (blocks(rows, tokens), tiles), values, TOKEN_TILE_BYTES)
+
+    def _gate(self, record, outs, rows):
+        """The activation of a feed-forward whose gate and up lie in buffers of their own."""
+        (gate, stride), (up, _) = outs
+        self._add("gated_" + record.act, (blocks(rows * stride, 1024),), (gate, up, rows * stride))
+
+    def _own_outs(self, record, rows):
+        return [(self._to(step.out, rows), self._width(step.out)) for step in record.steps]
+
+    def _outs(self, record, rows):
+        """[(address, floats per row)] of each product's result."""
+        if record.out is None:
+            return self._own_outs(record, rows)
+        address = self._at(record.out)[0] if record.mode == "add" else self._to(record.out, rows)
+        return [(address, self._width(record.out))] * len(record.steps)
+
+    def _halves(self, source, rows):
+        """(pairs, factors, sums) of the input as half floats, after the launch that makes them."""
+        m = self.memory
+        widest = max(blocks(width, 32) * 32 for name, width in self.program.widths.items() if name != "logits")
+        made = m.named("halves", 2 * m.rows * widest), m.named("factors", 4 * m.rows), m.named("sums", m.rows * widest // 4)
+        self._add("halves", (rows,), (*source, source[-1], *made))
+        return made
+
+    def _slow(self, record, source, sizes, outs, rows):
+        """Products in formats without a matrix kernel of their own: one launch each, weights unpacked value by value."""
+        pairs, factors, _ = self._halves(source, rows)
+        mode = 1 if record.mode == "add" else 0
+        if record.mode == "gated":
+            outs = self._own_outs(record, rows)
+        for step, (kind, columns, count), (out, stride) in zip(record.steps, sizes, outs, strict=True):
+            bias = Own(self._bias, step) if step.weights[1] else 0
+            values = (pairs, factors, rows, columns, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, mode)
+            self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), (*values, float(record.scale)))
+        if record.mode == "gated":
+            self._gate(record, outs, rows)
