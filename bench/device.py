@@ -61,16 +61,24 @@ def models(paths, steps):
     return rows
 
 
-def speeds(shapes, runs, command):
-    """Warm speed, memory and upload in this process's children; cold starts awake and asleep."""
+def colds(shapes, runs, command):
+    """Cold starts of every shape, asleep first: nothing in this process may have touched the device before."""
+    from bench import gpu_models
+
+    found = {}
+    for state in ("asleep", "awake"):
+        for name, path in shapes:
+            found.setdefault(name, {})[state] = gpu_models.cold(command, path, runs, state == "awake")
+    return found
+
+
+def speeds(shapes, cold):
+    """Warm speed, memory and upload of every shape."""
     from bench import gpu_models
 
     rows = []
-    for shape in shapes:
-        name, _, path = shape.partition("=")
-        row = {"shape": name, **gpu_models.measure(path)}
-        if command:
-            row["cold"] = gpu_models.cold(command, path, runs)
+    for name, path in shapes:
+        row = {"shape": name, **gpu_models.measure(path), "cold": cold.get(name, {})}
         rows.append(row)
         print(gpu_models.line(row), flush=True)
     return rows
@@ -79,6 +87,8 @@ def speeds(shapes, runs, command):
 def main():
     options = arguments()
     wrong, body = 0, {}
+    shapes = [tuple(shape.split("=", 1)) for shape in options.shape]
+    cold = colds(shapes, options.runs, options.reflex) if options.reflex else {}
     if not options.no_kernels:
         runner = gpu.Runner()
         found = runner.gpu
@@ -88,7 +98,7 @@ def main():
         found.close()
     body["models"] = models(options.model, 32)
     wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
-    body["speed"] = speeds(options.shape, options.runs, options.reflex)
+    body["speed"] = speeds(shapes, cold)
     record.write("device", "kernels and models on a GPU", body)
     return 1 if wrong else 0
 

@@ -151,33 +151,27 @@ def phases(device):
     return {name: (at - marks[i][1]) / 1e6 for i, (name, at) in enumerate(marks[1:])}
 
 
-def cold(command, path, runs):
-    """{awake, asleep, bare awake, bare asleep}: milliseconds from spawn to exit."""
+def cold(command, path, runs, awake):
+    """Milliseconds from spawn to exit, ours and those of a process that only makes a context. `awake`: another process holds one."""
     words = [command, "system1", path, PROMPT, "--backend=cuda", "--json", "--timings"]
     words += [word for text in CANDIDATES for word in ("--candidate", text)]
     bare = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(record.ROOT)!r}); {BARE}"]
-    found = {}
-    for state in ("asleep", "awake"):
-        holder = None
-        if state == "awake":
-            holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
-            holder.stdout.readline()
-        ours, contexts, reports = [], [], []
-        for number in range(runs + 1):
-            run, empty = spawn.run(words), spawn.run(bare)
-            if number:
-                ours.append(run.exit)
-                contexts.append(empty.exit)
-                reports.append(run.phases())
-        if holder:
-            holder.stdin.close()
-            holder.wait()
-        found[state] = {
-            "ms": record.summary(ours),
-            "bare_context_ms": record.summary(contexts),
-            "phases": {name: statistics.median(r[name] for r in reports) for name in reports[0]},
-        }
-    return found
+    holder = None
+    if awake:
+        holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
+        holder.stdout.readline()
+    ours, contexts, reports = [], [], []
+    for number in range(runs + 1):
+        run, empty = spawn.run(words), spawn.run(bare)
+        if number:
+            ours.append(run.exit)
+            contexts.append(empty.exit)
+            reports.append(run.phases())
+    if holder:
+        holder.stdin.close()
+        holder.wait()
+    phases = {name: statistics.median(r[name] for r in reports) for name in reports[0]}
+    return {"ms": record.summary(ours), "bare_context_ms": record.summary(contexts), "phases": phases}
 
 
 def line(row):

@@ -22,6 +22,9 @@ WAYS = {  # name: names of upload.py changed for it
     "registered 16 MB": {"FILE_SYSTEMS": "any", "SMALL": 16 << 20, "LARGE": 16 << 20},
     "registered 32 MB": {"FILE_SYSTEMS": "any", "SMALL": 32 << 20, "LARGE": 32 << 20},
     "registered 64 MB": {"FILE_SYSTEMS": "any", "SMALL": 64 << 20, "LARGE": 64 << 20},
+    "mapped, registered 16 MB": {"FILE_SYSTEMS": "any", "SMALL": 16 << 20, "LARGE": 16 << 20, "mapped": True},
+    "mapped, registered 32 MB": {"FILE_SYSTEMS": "any", "SMALL": 32 << 20, "LARGE": 32 << 20, "mapped": True},
+    "mapped, registered 64 MB": {"FILE_SYSTEMS": "any", "SMALL": 64 << 20, "LARGE": 64 << 20, "mapped": True},
     "ring 2 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 2},
     "ring 4 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 4},
     "ring 8 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 8},
@@ -61,6 +64,8 @@ def one(path, name):
     job = upload.Upload([whole])
     file_system = job.shards[0].file_system()
     job.add(0, whole.mapping.address, whole.size)
+    if WAYS[name].get("mapped"):
+        job._populate()
     started = perf_counter_ns()
     job.begin(gpu, base)
     job.wait()
@@ -84,14 +89,14 @@ def show(folder, megabytes):
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                print(f"{folder:<16}{name:<22} did not return in {LIMIT} s", flush=True)
+                print(f"{folder:<16}{name:<26} did not return in {LIMIT} s", flush=True)
                 continue
             if done.returncode:
-                print(f"{folder:<16}{name:<22} {done.stderr.strip().splitlines()[-1]}", flush=True)
+                print(f"{folder:<16}{name:<26} {done.stderr.strip().splitlines()[-1]}", flush=True)
                 continue
             found = json.loads(done.stdout)
             figures = f"{found['milliseconds']:8.1f} ms {found['GB/s']:6.1f} GB/s"
-            print(f"{folder:<16}{name:<22}{figures}   {found['way']}, file system {found['system']}", flush=True)
+            print(f"{folder:<16}{name:<26}{figures}   {found['way']}, file system {found['system']}", flush=True)
     except OSError as error:
         print(f"{folder:<16}cannot be used: {error}", flush=True)
     finally:

@@ -30,6 +30,7 @@ class Gpu:
         self.upload = upload.Upload(file.shards)
         for tensor in file.tensors.values():
             self.upload.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
+        self.upload.populate()
         self.starting.then(self._load)
 
     def _load(self, found):

@@ -13,6 +13,7 @@ from .fusion import fuse
 from .parameters import Own, blocks
 from .products import Products
 
+
 class Template:
     """The launches of one layer."""
 

@@ -24,12 +24,12 @@ from .driver import call, word
 REGISTER_READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
 READ_ONLY_REGISTER_SUPPORTED = 113  # CU_DEVICE_ATTRIBUTE
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
-FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}  # statfs numbers where registering is known to return
+FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs"}  # statfs numbers where registering is known to return
 SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, for files below and above MANY_BYTES
 RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
 GAP = 256  # bytes between pieces that are copied along rather than copied around
 AHEAD = 8  # chunks that are asked from a cold disk before they are needed
-WILL_NEED = 3  # MADV_WILLNEED
+WILL_NEED, POPULATE_READ = 3, 22  # MADV_*
 PINNED_SECONDS = 2.0  # after the last copy was queued; a command has ended by then, a process that lives on gets its memory back
 
 
@@ -126,6 +126,18 @@ class Upload:
         return len(self._marks) - 1
 
     # ---- copying ----
+
+    def populate(self):
+        """Map the cached pages of the files on a thread of its own: there is time for it while the device starts."""
+        _thread.start_new_thread(self._populate, ())
+
+    def _populate(self):
+        for shard in self.shards:
+            address = shard.map()
+            for at in range(0, shard.size, LARGE):
+                if not shard.cached(at):
+                    return  # a cold file is read when it is pinned, several chunks ahead
+                libc("madvise", 3)(address + at, min(LARGE, shard.size - at), POPULATE_READ)
 
     def begin(self, device, base):
         """Start copying on a thread; device memory at `base` is written. Everything added last gets a mark of its own."""
