@@ -109,8 +109,9 @@ def measure(path):
             session.sync((ids * 2)[:context])
             token = plan.argmax(0)
             started = time.perf_counter()
-            for token, _ in session.follow(token, Sampling(), 1, (), TOKENS):
+            for following, _ in session.follow(token, Sampling(), 1, (), TOKENS):
                 session.accept(token)
+                token = following
             return time.perf_counter() - started
 
         decode()
@@ -152,7 +153,7 @@ def phases(device):
 
 
 def cold(command, path, runs, awake):
-    """Milliseconds from spawn to exit, ours and those of a process that only makes a context. `awake`: another process holds one."""
+    """Milliseconds from spawn to exit: ours, and a process that only makes a context. `awake`: another process holds one."""
     words = [command, "system1", path, PROMPT, "--backend=cuda", "--json", "--timings"]
     words += [word for text in CANDIDATES for word in ("--candidate", text)]
     bare = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(record.ROOT)!r}); {BARE}"]

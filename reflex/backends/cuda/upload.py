@@ -24,7 +24,8 @@ from .driver import call, word
 REGISTER_READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
 READ_ONLY_REGISTER_SUPPORTED = 113  # CU_DEVICE_ATTRIBUTE
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
-FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs"}  # statfs numbers where registering is known to return
+# Numbers of statfs where registering is known to return.
+FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs"}
 SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, for files below and above MANY_BYTES
 RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
 GAP = 256  # bytes between pieces that are copied along rather than copied around
@@ -129,9 +130,19 @@ class Upload:
 
     def populate(self):
         """Map the cached pages of the files on a thread of its own: there is time for it while the device starts."""
+        for shard in self.shards:
+            shard.map()
+        self._mapping = _thread.allocate_lock()
+        self._mapping.acquire()
         _thread.start_new_thread(self._populate, ())
 
     def _populate(self):
+        try:
+            self._map_pages()
+        finally:
+            self._mapping.release()
+
+    def _map_pages(self):
         for shard in self.shards:
             address = shard.map()
             for at in range(0, shard.size, LARGE):
@@ -312,6 +323,9 @@ class Upload:
 
     def finish(self):
         """End the upload before its device is given back: wait for the copies, give back what is left."""
+        if self._mapping is not None:
+            with self._mapping:
+                self._mapping = None
         with self._guard:
             self._ended = True
         if self._running is None:
