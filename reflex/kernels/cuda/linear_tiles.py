@@ -5,7 +5,8 @@ blocks. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): ou
 0 rows. mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal type and rows
 (act 0 silu, 1 gelu).
 
-A block computes R weight rows (in mode 2 R / 2 of both matrices) for TOKENS tokens: R is 64 for 32 tokens, 128 for 64. Grid:
+A block computes R weight rows (in mode 2 R / 2 of both matrices) for TOKENS tokens: R is 64 for 32 tokens (32 in `_narrow`,
+for matrices of few rows: more blocks, each reading all tokens), 128 for 64. Grid:
 (ceil(count / TOKENS), sum over the matrices of ceil(rows / R)), in mode 2 (.., ceil(2 * rows0 / R)). Dynamic shared memory:
 65536 bytes. The weights are read before the kernel waits for the one in front.
 
@@ -32,6 +33,7 @@ SHRUNK = 2.0**-9  # codes are halves of code * 2**-24 * gain; they become code *
 STAGE_COLUMNS = 128
 STAGE_WORDS, STAGE_PIECES, PIECE_BITS = 64, 16, 4  # of a token in a stage
 LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 rows meet no bank twice
+BATCH = 8  # tokens whose results are written together
 LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
 RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
 silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
@@ -318,6 +320,8 @@ def _epilogue(shape):
 
     def epilogue(sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale):
         lane, warp, split = int32(tid & 31), int32((tid >> 5) & (row_warps - 1)), int32(tid >> group_bits)
+        value, grow = cuda.local.array(BATCH, float32), cuda.local.array(BATCH, float32)
+        old = cuda.local.array(BATCH, float32)
         place = int32((tid >> 5) * warp_words + 2 * LINE * (lane & 3) + (lane >> 2))
         cuda.syncthreads()
         for m in range(2):
@@ -341,15 +345,27 @@ def _epilogue(shape):
             if mode == 2 and biased1:
                 more1 = bias1[row]
         end = int32(min(int32((split + 1) * share), int32(count - token0)))
+        weight = float32(1)
+        if mode == 1:
+            weight = scale
         while k < end and row < rows:
-            value = float32(total(sh, int32(at + k * LINE)) * factor[token0 + k] + more)
-            to = int64(token0 + k) * stride + row
+            for i in range(BATCH):  # all loads before the first use
+                token = int32(min(int32(k + i * step), int32(end - 1)))
+                value[i], grow[i], old[i] = total(sh, int32(at + token * LINE)), factor[token0 + token], float32(0)
             if mode == 1:
-                value = ptx.fmaf(scale, value, out[to])
-            elif mode == 2:
-                value = float32(activated(act, value) * (total(sh, int32(at + 16 + k * LINE)) * factor[token0 + k] + more1))
-            out[to] = value
-            k = int32(k + step)
+                for i in range(BATCH):
+                    token = int32(min(int32(k + i * step), int32(end - 1)))
+                    old[i] = out[int64(token0 + token) * stride + row]
+            for i in range(BATCH):
+                value[i] = value[i] * grow[i] + more
+            if mode == 2:
+                for i in range(BATCH):
+                    token = int32(min(int32(k + i * step), int32(end - 1)))
+                    value[i] = float32(activated(act, value[i]) * (total(sh, int32(at + 16 + token * LINE)) * grow[i] + more1))
+            for i in range(BATCH):
+                if k + i * step < end:
+                    out[int64(token0 + k + i * step) * stride + row] = ptx.fmaf(weight, value[i], old[i])
+            k = int32(k + BATCH * step)
 
     return device(epilogue)
 

@@ -8,7 +8,7 @@ from reflex.quant.types import TYPES
 from .halves import halves, stored
 from .linear_plain import weights_of
 
-TILES = {32: 64, 64: 128}  # tokens of a block -> its weight rows
+TILES = {"32_narrow": (32, 32), "32": (32, 64), "64": (64, 128)}  # tokens and weight rows of a block
 SHARED = 65536
 UNUSED = numpy.zeros(1, "u1"), 0, 0, numpy.zeros(1, "f4"), 0, numpy.zeros(1, "f4"), 0
 FORMATS = [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
@@ -27,7 +27,7 @@ def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=
     x = xh[:, :columns].astype("f4") * factor[:, None]
     products = [x @ w.T + biased * bias for _, _, w, bias in matrices]
     error = 4 * HALF * max(float((numpy.abs(x[:8]) ** 2 @ (w.T**2)).max()) ** 0.5 for _, _, w, _ in matrices)
-    rows = TILES[tile]
+    block_tokens, rows = TILES[tile]
     args, wanted, total = [stored(xh), factor, tokens, columns], {}, 0
     for i, (id, data, w, bias) in enumerate(matrices):
         stride = len(w) + 5
@@ -51,7 +51,7 @@ def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=
     largest = max(float(numpy.abs(v).max()) for v in wanted.values())
     if mode == 2:
         error *= max(float(numpy.abs(p).max()) for p in products)
-    grid = (-(-tokens // tile), total)
+    grid = (-(-tokens // block_tokens), total)
     args += [mode, act, scale]
     return Case(label, f"linear_tiles_{tile}", grid, args, wanted, SHARED, max(error / largest, 1e-6), emulate=emulate)
 
@@ -60,13 +60,13 @@ def cases():
     random = numpy.random.default_rng(21)
     for block in FORMATS:
         columns = max(block.elements, 32) * (3 if block.elements <= 32 else 1)
-        yield case(f"{block.name}-{columns}", 32, 19, columns, [matrix(block, 35, columns, random)], 0, random)
+        yield case(f"{block.name}-{columns}", "32_narrow", 19, columns, [matrix(block, 35, columns, random)], 0, random)
     first, second = (next(b for b in FORMATS if b.elements == n) for n in (256, 32))
-    yield case("long", 32, 2, 2304, [matrix(b, 3, 2304, random) for b in (first, second)], 0, random)
-    yield case("tail", 32, 9, 1312, [matrix(second, 3, 1312, random)], 0, random)
-    for tile, act in ((32, 0), (64, 1)):
+    yield case("long", "32", 2, 2304, [matrix(b, 3, 2304, random) for b in (first, second)], 0, random)
+    yield case("tail", "32", 9, 1312, [matrix(second, 3, 1312, random)], 0, random)
+    for tile, act in (("32", 0), ("64", 1), ("32_narrow", 1)):
         three = [matrix(b, rows, 512, random) for b, rows in ((first, 65), (second, 3), (first, 33))]
-        yield case("three", tile, tile + 1, 512, three, 1, random)
+        yield case("three", tile, TILES[tile][0] + 1, 512, three, 1, random)
         pair = [matrix(first, 35, 768, random) for _ in range(2)]
         yield case("gated", tile, 17, 768, pair, 2, random, biased=bool(act), act=act)
 
@@ -87,12 +87,14 @@ def bench():
     random = numpy.random.default_rng(22)
     kinds = {block.name: block for block in FORMATS}
     for kind, tokens, tile, shapes in (
-        ("Q4_K", 32, 32, SHAPES),
-        ("Q4_K", 512, 64, SHAPES),
-        ("Q4_K", 512, 32, [name for name in SHAPES if name.startswith("0.6B")]),
-        ("Q6_K", 512, 64, ["0.6B-down", "8B-down"]),
-        ("Q8_0", 512, 64, ["8B-o"]),
-        ("F16", 512, 64, ["8B-o"]),
+        ("Q4_K", 32, "32_narrow", SHAPES),
+        ("Q4_K", 32, "32", SHAPES),
+        ("Q4_K", 512, "64", SHAPES),
+        ("Q4_K", 512, "32", [name for name in SHAPES if name.startswith("0.6B")]),
+        ("Q6_K", 32, "32_narrow", ["0.6B-down", "8B-down"]),
+        ("Q6_K", 512, "64", ["0.6B-down", "8B-down"]),
+        ("Q8_0", 512, "64", ["8B-o"]),
+        ("F16", 512, "64", ["8B-o"]),
     ):
         for name in shapes:
             columns, rows, mode = SHAPES[name]
