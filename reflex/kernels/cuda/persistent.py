@@ -374,5 +374,5 @@ def persistent(slots, profiled=False):
 
 
 SIGNATURE = "LDLIIIIIIUFIU" + "i" * 15 + "u" + "f" * 6
-kernel(SIGNATURE, threads=THREADS, name="persistent", since=90)(persistent((4, 4, 6)))
+kernel(SIGNATURE, threads=THREADS, name="persistent", since=90, before=120)(persistent((4, 4, 6)))
 kernel(SIGNATURE, threads=THREADS, name="persistent_narrow", since=90)(persistent((1, 2, 3)))
