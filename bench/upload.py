@@ -65,7 +65,8 @@ def one(path, name):
     file_system = job.shards[0].file_system()
     job.add(0, whole.mapping.address, whole.size)
     if WAYS[name].get("mapped"):
-        job._populate()
+        job.populate()
+        job._mapping.acquire()
     started = perf_counter_ns()
     job.begin(gpu, base)
     job.wait()
