@@ -98,6 +98,7 @@ class Upload:
         self._problem = None
         self._registered = {}  # (shard, chunk) -> address
         self._running = self._end = None  # locks held while the thread runs, and until it may unpin
+        self._mapping = None  # lock held while pages are mapped
         self._ended = False
 
     # ---- what goes where ----
