@@ -13,13 +13,19 @@ ACTIVATIONS = {"silu": 0, "gelu": 1}
 SEGMENTS = 3
 TILE = 16  # weight rows of a tile of products of few tokens
 FEW = 16  # most tokens of linear_rows
-TOKEN_TILES = (32, 64), (64, 128)  # kernels/cuda/linear_tiles.py: tokens and weight rows of a block, by tokens
+RESIDENT = 3  # blocks of linear_row that share a multiprocessor
+# kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
+TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
 
 
 def in_fragments(kind):
     """Whether a block format has kernels on tensor cores."""
     return hasattr(load(by_id(kind).name), "FRAGMENT")
+
+
+def area(x, y):
+    return x * y
 
 
 class Products:
@@ -82,16 +88,18 @@ class Products:
         self._row_launch(kernel, record.steps, source, sizes, outs, self._tail(record))
 
     def _splits(self, sizes, gated, columns):
-        """(warps that share a tile of weight rows by columns, blocks): no more blocks than run at once."""
-        tiles, most = sum(blocks(size[2], TILE) for size in sizes), 2 * self.multiprocessors
-        splits, units = 1, blocks(columns, 256)
-        while splits < (4 if gated else 8) and 2 * splits <= units and 2 * splits * tiles <= 8 * most:
-            splits *= 2
-        return splits, min(blocks(tiles * splits, 8), most)
+        """(warps that share a tile of weight rows by columns, blocks): no more blocks than run at once, where that can be."""
+        tiles, most = sum(blocks(size[2], TILE) for size in sizes), RESIDENT * self.multiprocessors
+        splits = 4 if gated else 8
+        while splits > 1 and (splits > columns // 256 or blocks(tiles * splits, 8) > most):
+            splits //= 2
+        return splits, blocks(tiles * splits, 8)
 
     def _row_launch(self, kernel, steps, source, sizes, outs, tail):
         splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
         columns = source[-1]
+        if len({size[0] for size in sizes}) == 1:
+            grid = min(grid, RESIDENT * self.multiprocessors)  # these go on with further tiles
         values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
         self._add(kernel, (grid,), values, 16 + blocks(columns, 256) * 256 * 9 // 4)
 
@@ -105,8 +113,7 @@ class Products:
         tail = (0, 0, 1.0) if apart else self._tail(record)
         few = f"linear_rows_{8 if rows <= 8 else 16}_{by_id(sizes[0][0]).name}"
         if rows <= FEW and few in self.image and len({size[0] for size in sizes}) == 1:
-            splits, _ = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
-            grid = blocks(splits * sum(blocks(size[2], TILE) for size in sizes), 8)
+            splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
             self._add(few, (grid,), (pairs, factors, rows, source[-1], *segments, *tail, splits))
         else:
             self._tiles(sizes, (pairs, factors, rows, source[-1], *segments, *tail), tail[0] == MODES["gated"], rows)
@@ -114,9 +121,17 @@ class Products:
             self._gate(record, outs, rows)
 
     def _tiles(self, sizes, values, gated, rows):
-        tokens, tile_rows = next(tile for tile in TOKEN_TILES if rows <= tile[0] or tile is TOKEN_TILES[-1])
-        tiles = blocks(2 * sizes[0][2], tile_rows) if gated else sum(blocks(size[2], tile_rows) for size in sizes)
-        self._add(f"linear_tiles_{tokens}", (blocks(rows, tokens), tiles), values, TOKEN_TILE_BYTES)
+        """The widest tiles that still keep the multiprocessors busy."""
+
+        def grid(tokens, tile_rows):
+            """(token tiles, weight tiles)."""
+            counts = [2 * sizes[0][2]] if gated else [size[2] for size in sizes]
+            return blocks(rows, tokens), sum(blocks(count, tile_rows) for count in counts)
+
+        fitting = [tile for tile in TOKEN_TILES if rows > tile[1] // 2 or tile[1] == 32]
+        busy = (tile for tile in fitting if area(*grid(*tile[1:3])) >= tile[3] * self.multiprocessors)
+        name, tokens, tile_rows, _ = next(busy)
+        self._add(f"linear_tiles_{name}", grid(tokens, tile_rows), values, TOKEN_TILE_BYTES)
 
     def _gate(self, record, outs, rows):
         """The activation of a feed-forward whose gate and up lie in buffers of their own."""
