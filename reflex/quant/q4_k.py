@@ -9,6 +9,7 @@ value = (d * scale) * quant - dmin * minimum
 """
 
 from . import fields, sixbit
+from .dot import Dot
 from .fragment import Fragment
 from .lanes import Group, Large, scales_and_minimums
 
@@ -76,3 +77,52 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 4, 4, 2, _fragment, planes=2)
+
+
+def _dot(ptx, function):
+    """Piece 0 is in the low nibbles of 16 bytes, piece 1 in the high ones; 2 and 3 lie 64 bytes further."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(b, t):
+        return int32(16 * b + 4 * (t >> 1) + (t & 1))
+
+    def load(row, b, t, wanted, raw, o):
+        at = row + (144 * b + 16 * t)
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.ldg128_if(at, 16, wanted)
+        raw[o + 4], raw[o + 5], raw[o + 6], raw[o + 7] = ptx.ldg128_if(at, 80, wanted)
+
+    def load_head(row, b, t, wanted, raw, o):
+        raw[o + 8], raw[o + 9], raw[o + 10], raw[o + 11] = ptx.ldg128_if(row, 144 * b, wanted)
+
+    def codes(raw, o, k, shift):
+        nibbles, at = uint32(0xF0F0F0F0 if k & 1 else 0x0F0F0F0F), o + 4 * (k >> 1)  # high ones stay: 16 times the code
+        return (
+            uint32(raw[at] & nibbles), uint32(raw[at + 1] & nibbles), uint32(raw[at + 2] & nibbles), uint32(raw[at + 3] & nibbles),
+        )  # fmt: skip
+
+    def factors(sh, at, t, f):
+        f[0], f[1], f[2], f[3] = ptx.ldsf4(sh, int32(at + 4 * (t >> 1)))
+        f[4], f[5], f[6], f[7] = ptx.ldsf4(sh, int32(at + 4 * (t >> 1) + 8))
+        if t & 1:  # the other lane of a pair has the sums of the even groups
+            f[1], f[5] = f[3], f[7]
+
+    def finish(raw, o, t, n, i, f, shift):
+        pair, odd = uint32((t >> 1) << 4), uint32((t & 1) << 3)
+        first, second, third = uint32(raw[o + 9] >> pair), uint32(raw[o + 10] >> pair), uint32(raw[o + 11] >> pair)
+        scales = uint32(first & uint32(0x3F3F))
+        later = uint32(uint32(third & uint32(0x0F0F)) | uint32(uint32(first >> uint32(2)) & uint32(0x3030)))
+        minimum = uint32(uint32(second >> odd) & uint32(0x3F))
+        later_minimum = uint32(
+            uint32(uint32(third >> uint32(odd + 4)) & uint32(0x0F)) | uint32(uint32(second >> uint32(odd + 2)) & uint32(0x30))
+        )
+        low = float32(f[0] * float32(int32(int32(scales & uint32(255)) * n[i])))
+        low = ptx.fmaf(f[4], float32(int32(int32(later & uint32(255)) * n[i + 2])), low)
+        high = float32(f[2] * float32(int32(int32(scales >> uint32(8)) * n[i + 1])))
+        high = ptx.fmaf(f[6], float32(int32(int32(later >> uint32(8)) * n[i + 3])), high)
+        least = ptx.fmaf(float32(int32(later_minimum)), f[5], float32(float32(int32(minimum)) * f[1]))
+        return ptx.fmaf(ptx.h2f_lo(raw[o + 8]), ptx.fmaf(high, float32(0.0625), low), -float32(ptx.h2f_hi(raw[o + 8]) * least))
+
+    return place, load, load_head, codes, factors, finish
+
+
+DOT = Dot(12, 144, (0, 2, 8, 10), _dot)

@@ -9,6 +9,7 @@ value = (d * scale) * (quant - 32)
 """
 
 from . import fields
+from .dot import Dot
 from .fragment import Fragment
 from .lanes import Group, Large
 
@@ -89,3 +90,69 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 5, 2, 3, _fragment, planes=2, offset=32)
+
+
+def _dot(ptx, function):
+    """A lane has 16 neighbours of each of the four groups of 32 in one half: two runs of 16 bytes and one of high bits."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(b, t):
+        return int32(16 * b + 8 * (t >> 1) + (t & 1))
+
+    def load(row, b, t, wanted, raw, o):
+        at = (row + 210 * b) & -4
+        low = at + (64 * (t >> 1) + 16 * (t & 1))
+        high = at + (128 + 16 * t)
+        for i in range(5):
+            raw[o + i] = ptx.ldg32_if(low, 4 * i, wanted)
+            raw[o + 5 + i] = ptx.ldg32_if(low, 32 + 4 * i, wanted)
+            raw[o + 10 + i] = ptx.ldg32_if(high, 4 * i, wanted)
+
+    def load_head(row, b, t, wanted, raw, o):
+        at = row + 210 * b
+        aligned = (at & -4) + (192 + 8 * (t >> 1))
+        for i in range(3):
+            raw[o + 15 + i] = ptx.ldg32_if(aligned, 4 * i, wanted)
+        raw[o + 18] = ptx.ldg16_if(at, 208, wanted)
+
+    def word(raw, at, i, k, shift):
+        low = ptx.shf_r(raw[at], raw[at + 1], shift)
+        high = ptx.shf_r(raw[i], raw[i + 1], shift)
+        if k >= 2:
+            low = uint32(low >> uint32(4))
+        if k == 0:
+            high = uint32(high << uint32(4))
+        if k == 1:
+            high = uint32(high << uint32(2))
+        if k == 3:
+            high = uint32(high >> uint32(2))
+        return uint32(uint32(low & uint32(0x0F0F0F0F)) | uint32(high & uint32(0x30303030)))
+
+    word = function(word)
+
+    def codes(raw, o, k, shift):
+        at, high = o + 5 * (k & 1), o + 10
+        return (
+            word(raw, at, high, k, shift), word(raw, at + 1, high + 1, k, shift), word(raw, at + 2, high + 2, k, shift),
+            word(raw, at + 3, high + 3, k, shift),
+        )  # fmt: skip
+
+    def factors(sh, at, t, f):
+        f[0], f[4], f[1], f[5] = ptx.ldsf4(sh, int32(at + 8 * (t >> 1)))
+        f[2], f[6], f[3], f[7] = ptx.ldsf4(sh, int32(at + 8 * (t >> 1) + 4))
+
+    def finish(raw, o, t, n, i, f, shift):
+        count = uint32(shift + uint32((t & 1) << 3))  # 0, 8, 16 or 24
+        total = float32(0)
+        for k in range(2):
+            pair = ptx.shf_r(raw[o + 15 + k], raw[o + 16 + k], count)  # the scales of pieces 2k and 2k + 1: bytes 0 and 2
+            even = int32(int32(pair << uint32(24)) >> int32(24))
+            odd = int32(int32(pair << uint32(8)) >> int32(24))
+            total = ptx.fmaf(f[2 * k], float32(int32(even * n[i + 2 * k])), total)
+            total = ptx.fmaf(f[2 * k + 1], float32(int32(odd * n[i + 2 * k + 1])), total)
+        return float32(ptx.h2f_lo(raw[o + 18]) * total)
+
+    return place, load, load_head, codes, factors, finish
+
+
+DOT = Dot(19, 210, (0, 2, 4, 6), _dot, offset=32)

@@ -139,6 +139,7 @@ def _unless_skipped(load, count):
 ldg16_if, ldg32_if, ldg64_if, ldg128_if = (_unless_skipped(f, n) for f, n in ((ldg16, 1), (ldg32, 1), (ldg64, 2), (ldg128, 4)))
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))
+ldgf4_if, ldf4_if = _unless_skipped(ldgf4, 4), _unless_skipped(ldf4, 4)
 ldcg32, ldcg64, ldcg128, ldcgf4 = ld32, ld64, ld128, ldf4
 st16, st32, st64, st128 = (_storer(c) for c in ("H", "I", "2I", "4I"))
 sth, stf, stf2, stf4 = (_storer(c) for c in ("e", "f", "2f", "4f"))
