@@ -12,8 +12,8 @@ module of instructions and types; function: makes a function callable from other
     factors(sh, at, t, f)                    f[0 .. 7]: what `finish` needs of the block's pairs at word `at`
     finish(raw, o, t, n, i, f, shift)        -> the lane's part of the row's sum; n[i + k]: the integer dot product of piece k
 row: int64 address; wanted: uint32, 0 to skip the load; raw: a local uint32 array; shift: uint32, 16 where the block lies at an
-odd multiple of 2, else 0. Pairs: {scale, scale * sum of 32} of the activations. A piece's dot product starts from -offset times the sum of its activations. Reads up to 4 bytes
-behind a block. Nothing here imports a compiler.
+odd multiple of 2, else 0. Pairs: {scale, scale * sum of 32} of the activations. A piece's dot product starts from -offset
+times the sum of its activations. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
 """
 
 

@@ -54,7 +54,7 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
     for m, out in zip(matrices, outs, strict=True):
         args += m.arguments(out)
     args += NOTHING * (3 - len(matrices)) + [mode, act, scale, splits]
-    largest = max(numpy.abs(w).max() for w in wanted)
+    largest = min(numpy.abs(w).max() for w in wanted)  # each result is compared with its own largest value
     goal = (units(matrices, mode, held) * splits + 15) // 16
     return Case(
         f"{label}-{held}", kernel(matrices, held), grid or goal, args, {10 + 6 * i: w for i, w in enumerate(wanted)},
