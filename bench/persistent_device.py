@@ -127,8 +127,9 @@ class Decode:
             self.epoch = 1
         values = [
             self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
-            self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary,
-            self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
+            self.exchange, self.logits, self.out, self.status,
+            s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, self.pairs,
+            self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
             s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0,
         ]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
@@ -261,7 +262,8 @@ def measure(decode, label, context, total, batch, repeats, profile):
     finite = all(numpy.isfinite(r).all() for r in results)
     share = total / times[batch] / 1000 / BANDWIDTH * 100
     print(
-        f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch = {1e6 / times[batch]:.0f} tok/s;"
+        f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch"
+        f" = {1e6 / times[batch]:.0f} tok/s;"
         f" {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results {'repeat' if same else 'DIFFER'}"
         f"{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}",
         flush=True,

@@ -3,6 +3,7 @@
 Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel files attention_*.py.
 """
 
+from .batch import Batch
 from .parameters import Own, blocks
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags
@@ -24,7 +25,7 @@ def tile_bytes(dim):
     return 128 * pitch if dim < 256 else (64 + 64) * pitch
 
 
-class AttentionLaunches:
+class AttentionLaunches(Batch):
     """Methods of Lowering for Attention records."""
 
     def _attention(self, record):

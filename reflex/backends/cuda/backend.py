@@ -276,8 +276,6 @@ class Plan:
             mapping.free()
 
 
-
-
 class Query:
     """Log-probabilities of single tokens: one launch, one small copy each way."""
 

@@ -6,6 +6,7 @@ linear_plain, which unpacks value by value. Part of the Lowering (lowering.py); 
 
 from ...quant import load
 from ...quant.types import by_id, row_bytes
+from .batch import Batch
 from .parameters import Own, blocks
 
 MODES = {"store": 0, "add": 1, "gated": 2}
@@ -28,7 +29,7 @@ def area(x, y):
     return x * y
 
 
-class Products:
+class Products(Batch):
     """Methods of Lowering for Linear records."""
 
     def _matrix(self, step):
