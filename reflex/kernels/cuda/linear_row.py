@@ -9,8 +9,8 @@ equal rows (act 0 silu, 1 gelu).
 A tile is 16 rows; a block of 8 warps takes 8 / splits tiles at a time, each shared by `splits` warps (1, 2, 4 or 8; at
 most 4 in mode 2, whose tiles are gate and up in turn), and, where all have one type, goes on with the tiles `grid` units
 further. So the grid may then be anything up to ceil(tiles * splits / 8), tiles being the sum of ceil(rows / 16); of the
-kernels for mixed types it must be just that. Dynamic shared memory: 16 + 9/4
-bytes per column, columns rounded up to 256.
+kernels for mixed types it must be just that. Dynamic shared memory: 1664 bytes and
+9/4 per column, columns rounded up to 256.
 
 Weights are the A operand (quant/fragment.py); B holds x in all columns at once: column n is x where the codes of column n
 of a step lie and 0 elsewhere, so that one product gives each scale's sum by itself. The next units' words are asked for as
@@ -27,11 +27,17 @@ from .gated import FORMULAS
 
 WARPS = 8
 THREADS = 32 * WARPS
-X_AT = 4  # words of zeros in front of the activations, for lanes whose column is not meant
 FORMATS = bound()
-ROOMY = 40  # words of a step that a lane holds, above which only two blocks fit a multiprocessor
-FACTOR = 2 * WARPS * 16  # behind two passes' results of each warp
-PARTS = FACTOR + 4
+ROOMY = 40  # words of a step that a lane holds, above which a multiprocessor has room for one block less
+# words of shared memory: two passes' results of each warp; each warp's sum of squares; what undoes the scaling; what mode 1
+# adds to; each warp's unit and its turn; zeros, for lanes whose column is not meant; activations
+SQUARES = 2 * WARPS * 16
+GROW = SQUARES + WARPS
+BEFORE = GROW + 4
+TURNS = BEFORE + 16 * WARPS
+ZEROS = TURNS + 2 * WARPS
+X_AT = ZEROS + 4  # of each 128: 64 words of halves, 8 sums of 16
+LINE = 72
 silu, gelu = FORMULAS.values()
 
 
@@ -75,8 +81,9 @@ def _scaled(format):
     narrow = format.record.elements // format.record.parts == 128  # columns of 16
     unit = float32(2.0**24)  # halves are 2**-24 of the codes
     raised_unit = float32(2.0**20)
+    less = float32(-format.record.offset)
 
-    def scaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
+    def scaled(y, y8, raw, part, t, sh, line, c0, c1, c2, c3):
         s0, s1, m0, m1 = scales(raw, 0, t, part)
         u0, u1, n0, n1 = scales(raw, head, t, part)
         even, odd = unit, unit
@@ -85,63 +92,65 @@ def _scaled(format):
         if raised and not split:
             odd = raised_unit
         if narrow:
-            e0, e1 = ptx.lds64(sh, int32(sums_at + 2 * t))
+            e0, e1 = ptx.lds64(sh, int32(line + 64 + 2 * t))
             sum0, sum1 = ptx.bits2f(e0), ptx.bits2f(e1)
         else:
-            e0, e1, e2, e3 = ptx.lds128(sh, int32(sums_at + 4 * t))
+            e0, e1, e2, e3 = ptx.lds128(sh, int32(line + LINE * (t >> 1) + 64 + 4 * (t & 1)))
             sum0 = float32(ptx.bits2f(e0) + ptx.bits2f(e1))
             sum1 = float32(ptx.bits2f(e2) + ptx.bits2f(e3))
-        y = ptx.fmaf(s0, float32(c0 * even), ptx.fmaf(m0, sum0, y))
-        y = ptx.fmaf(s1, float32(c1 * odd), ptx.fmaf(m1, sum1, y))
-        y8 = ptx.fmaf(u0, float32(c2 * even), ptx.fmaf(n0, sum0, y8))
-        y8 = ptx.fmaf(u1, float32(c3 * odd), ptx.fmaf(n1, sum1, y8))
+        if less < 0:  # codes have an offset
+            sum0, sum1 = float32(less * sum0), float32(less * sum1)
+            y = ptx.fmaf(s1, ptx.fmaf(c1, odd, sum1), ptx.fmaf(s0, ptx.fmaf(c0, even, sum0), y))
+            y8 = ptx.fmaf(u1, ptx.fmaf(c3, odd, sum1), ptx.fmaf(u0, ptx.fmaf(c2, even, sum0), y8))
+        else:
+            y = ptx.fmaf(s0, float32(c0 * even), ptx.fmaf(m0, sum0, y))
+            y = ptx.fmaf(s1, float32(c1 * odd), ptx.fmaf(m1, sum1, y))
+            y8 = ptx.fmaf(u0, float32(c2 * even), ptx.fmaf(n0, sum0, y8))
+            y8 = ptx.fmaf(u1, float32(c3 * odd), ptx.fmaf(n1, sum1, y8))
         return y, y8
 
     return device(scaled)
 
 
 @device
-def unscaled(y, y8, raw, part, t, sh, sums_at, c0, c1, c2, c3):
+def unscaled(y, y8, raw, part, t, sh, line, c0, c1, c2, c3):
     return float32(y + (c0 + c1)), float32(y8 + (c2 + c3))
 
 
 def _tile(format, rest, mixed):
     """Device function for a warp's share of a tile, whose first step is read already: sums of rows g and g + 8 over the
-    lane's columns. It reads the first step of the next tile (n...) at the end, if `nwanted`."""
+    lane's columns."""
     record, id = format.record, format.block.id
     head, words, planes, elements, parts = record.head, record.words, record.planes, record.elements, record.parts
-    part_chunks, part_words, step_words = record.chunks // parts, elements // parts // 2, elements // 2
+    part_chunks, part_words, step_words = record.chunks // parts, elements // parts // 128 * LINE, elements // 128 * LINE
     c_units, j_units, split, blocks_of_lanes = record.c_units, record.j_units, record.split, record.hop == 32
-    block, nbytes, part_sums, step_sums = format.block.elements, format.block.nbytes, elements // parts // 16, elements // 16
+    block, nbytes = format.block.elements, format.block.nbytes
     block_shift = block.bit_length() - 1
     half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
     step_bytes = max(elements // block, 1) * nbytes
     place, load_head, load_chunk, codes = format.place, format.load_head, format.load_chunk, format.codes
     scaled = unscaled if record.offset is None else _scaled(format)
 
-    def tile(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh):
+    def tile(type, row, under, first, splits, columns, lane, raw, sh):
         y, y8 = float32(0), float32(0)
         if mixed and type != id:
-            return rest(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh)
+            return rest(type, row, under, first, splits, columns, lane, raw, sh)
         last = int32(int32(columns >> block_shift) - 1)
-        stride = int32((last + 1) * nbytes)
-        nrow, nunder = ptx.address(nw, int64(nr) * stride), int32(nbelow * stride)
         g, t = int32(lane >> 2), int32(lane & 3)
-        mine, x_at = g, int32(X_AT + 16 * g + 4 * t)  # the unit of the lane's column, and where its activations are
+        # the unit of the lane's column, and where its activations are
+        mine, x_at = g, int32(X_AT + LINE * (g >> 2) + 16 * (g & 3) + 4 * t)
         if split:
             mine, x_at = int32(g >> 1), int32(X_AT + 16 * (g >> 1) + 4 * t)
             if blocks_of_lanes:
-                x_at = int32(X_AT + 32 * (g >> 1) + 16 * (t >> 1) + 4 * (t & 1))
+                x_at = int32(X_AT + LINE * (g >> 2) + 16 * ((g & 2) + (t >> 1)) + 4 * (t & 1))
             if (g & 1) != (t >> 1):
                 mine = int32(-1)
-        sums_at = int32(X_AT + int32(int32((columns + 255) & -256) >> 1))
         step = first
         while int32(step * elements) < columns:
-            from_row, from_under, from_step, wanted = nrow, nunder, first, nwanted
-            if int32((step + splits) * elements) < columns:
-                from_row, from_under, from_step, wanted = row, under, int32(step + splits), uint32(1)
-            at = place(from_row, from_step, t)
-            at8 = at + from_under
+            coming = int32(step + splits)
+            wanted = uint32(int32(coming * elements) < columns)
+            at = place(row, coming, t)
+            at8 = at + under
             shift = uint32(uint32((int32(row) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
             for part in range(parts):
                 a0, a1, a2, a3 = float32(0), float32(0), float32(0), float32(0)
@@ -152,7 +161,7 @@ def _tile(format, rest, mixed):
                     for j in range(planes):
                         p0, p1, p2, p3 = codes(raw, 0, o, c, j, t, shift)
                         q0, q1, q2, q3 = codes(raw, head, o + words, c, j, t, shift)
-                        from_x = int32(0)
+                        from_x = int32(ZEROS)
                         if blocks_of_lanes:
                             if mine == int32(k):
                                 from_x = int32(x_at + step * step_words + part * part_words + 8 * j)
@@ -161,16 +170,16 @@ def _tile(format, rest, mixed):
                         x0, x1, x2, x3 = ptx.lds128(sh, from_x)
                         a0, a1, a2, a3 = ptx.mma_f16(p0, q0, p1, q1, x0, x1, a0, a1, a2, a3)
                         b0, b1, b2, b3 = ptx.mma_f16(p2, q2, p3, q3, x2, x3, b0, b1, b2, b3)
-                    load_chunk(at, from_step, t, last, c, wanted, raw, o)
-                    load_chunk(at8, from_step, t, last, c, wanted, raw, o + words)
+                    load_chunk(at, coming, t, last, c, wanted, raw, o)
+                    load_chunk(at8, coming, t, last, c, wanted, raw, o + words)
                 y, y8 = scaled(
-                    y, y8, raw, part, t, sh, int32(sums_at + step * step_sums + part * part_sums), float32(a0 + b0),
+                    y, y8, raw, part, t, sh, int32(X_AT + step * step_words + part * part_words), float32(a0 + b0),
                     float32(a1 + b1), float32(a2 + b2), float32(a3 + b3),
                 )  # fmt: skip
-            load_head(at, from_step, t, last, wanted, raw, 0)
-            load_head(at8, from_step, t, last, wanted, raw, head)
-            step = int32(step + splits)
-        return y, y8, nrow, nunder
+            load_head(at, coming, t, last, wanted, raw, 0)
+            load_head(at8, coming, t, last, wanted, raw, head)
+            step = coming
+        return y, y8
 
     return device(tile)
 
@@ -181,8 +190,8 @@ def no_first(type, w, r, below, step, columns, t, raw):
 
 
 @device
-def no_tile(type, row, under, nw, nr, nbelow, nwanted, first, splits, columns, lane, raw, sh):
-    return float32(0), float32(0), row, under
+def no_tile(type, row, under, first, splits, columns, lane, raw, sh):
+    return float32(0), float32(0)
 
 
 @device
@@ -193,65 +202,85 @@ def activated(act, x):
 
 
 @device
-def prepare(x, norm, normed, eps, columns, sh, parts):
-    """The activations as float16 (order 0, 2, 1, 3 in each four) and their sums of 16 in shared memory, and in `parts` what
-    undoes the scaling, divided by the root mean square when `normed`."""
-    tid = int32(cuda.threadIdx.x)
-    padded = int32((columns + 255) & -256)
-    most, squares = float32(0), float32(0)
-    i = int32(tid * 4)
-    while i < columns:
+def normal(x, norm, normed, i, columns):
+    """Four activations, times the norm's weights when `normed`, and the sum of their squares before that."""
+    a, b, c, d = float32(0), float32(0), float32(0), float32(0)
+    squares = float32(0)
+    if i < columns:
         a, b, c, d = ptx.ldf4(x, i)
-        squares += a * a + b * b + c * c + d * d
+        squares = float32((a * a + b * b) + (c * c + d * d))
         if normed:
             e, f, g, h = ptx.ldgf4(norm, i)
             a, b, c, d = a * e, b * f, c * g, d * h
+    return a, b, c, d, squares
+
+
+@device
+def prepare(x, norm, normed, columns, sh):
+    """The activations as float16 (order 0, 2, 1, 3 in each four) and their sums of 16 in shared memory, with what
+    undoes the scaling and each warp's sum of squares."""
+    tid = ptx.opaque(int32(cuda.threadIdx.x))
+    padded = int32((columns + 255) & -256)
+    first = int32(tid * 4)
+    a0, b0, c0, d0, squares = normal(x, norm, normed, first, columns)
+    most = max(max(abs(a0), abs(b0)), max(abs(c0), abs(d0)))
+    i = int32(first + 4 * THREADS)
+    while i < columns:
+        a, b, c, d, more = normal(x, norm, normed, i, columns)
+        squares += more
         most = max(most, max(max(abs(a), abs(b)), max(abs(c), abs(d))))
         i = int32(i + 4 * THREADS)
     most = ptx.bits2f(ptx.redux_max(ptx.f2bits(most)))
-    for k in range(5):
-        squares += ptx.shfl_xor(squares, int32(16 >> k))
     if tid & 31 == 0:
-        ptx.stsf2(parts, int32((tid >> 5) * 2), most, squares)
-    if tid < X_AT:
-        sh[uint32(tid)] = uint32(0)
+        ptx.stsf(sh, int32(tid >> 5), most)
+    if tid < 4:
+        ptx.sts32(sh, int32(ZEROS + tid), uint32(0))
     cuda.syncthreads()
-    most, squares = float32(0), float32(0)
-    for k in range(WARPS):
-        a, b = ptx.ldsf2(parts, int32(2 * k))
-        most = max(most, a)
-        squares += b
+    for k in range(WARPS // 4):
+        a, b, c, d = ptx.ldsf4(sh, int32(4 * k))
+        most = max(most, max(max(a, b), max(c, d)))
     exponent = int32(max(int32(ptx.f2bits(most) >> uint32(23)), int32(15)))  # biased by 127
     shrink = ptx.bits2f(uint32(int32(268 - exponent) << 23))
-    factor = ptx.bits2f(uint32(int32(exponent - 14) << 23))
-    if normed:
-        factor *= ptx.rsqrt(squares / float32(columns) + eps)
-    if tid == 0:
-        parts[uint32(FACTOR)] = factor
-    i = int32(tid * 4)
+    i = first
     while i < int32((padded + 1023) & -1024):
-        a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-        if i < columns:
-            a, b, c, d = ptx.ldf4(x, i)
-            if normed:
-                e, f, g, h = ptx.ldgf4(norm, i)
-                a, b, c, d = a * e, b * f, c * g, d * h
+        a, b, c, d = a0, b0, c0, d0
+        if i != first:
+            a, b, c, d, more = normal(x, norm, normed, i, columns)
         ac = ptx.f2h2(float32(a * shrink), float32(c * shrink))
         bd = ptx.f2h2(float32(b * shrink), float32(d * shrink))
         total = float32((ptx.h2f_lo(ac) + ptx.h2f_lo(bd)) + (ptx.h2f_hi(ac) + ptx.h2f_hi(bd)))
         total += ptx.shfl_xor(total, int32(1))
         total += ptx.shfl_xor(total, int32(2))
         if i < padded:
-            ptx.sts64(sh, int32(X_AT + (i >> 1)), ac, bd)
+            ptx.sts64(sh, int32(X_AT + LINE * (i >> 7) + ((i & 127) >> 1)), ac, bd)
             if tid & 3 == 0:
-                sh[uint32(X_AT + (padded >> 1) + (i >> 4))] = ptx.f2bits(total)
+                ptx.stsf(sh, int32(X_AT + LINE * (i >> 7) + 64 + ((i & 127) >> 4)), total)
         i = int32(i + 4 * THREADS)
+    for k in range(5):
+        squares += ptx.shfl_xor(squares, int32(16 >> k))
+    if tid & 31 == 0:
+        ptx.stsf(sh, int32(SQUARES + (tid >> 5)), squares)
+    if tid == 0:
+        ptx.sts32(sh, GROW, uint32(int32(exponent - 14) << 23))
     cuda.syncthreads()
 
 
 @device
+def undone(sh, normed, eps, columns):
+    """What products of the prepared activations are multiplied by."""
+    factor = ptx.ldsf(sh, GROW)
+    if normed:
+        squares = float32(0)
+        for k in range(WARPS // 4):
+            a, b, c, d = ptx.ldsf4(sh, int32(SQUARES + 4 * k))
+            squares += (a + b) + (c + d)
+        factor *= ptx.rsqrt(squares / float32(columns) + eps)
+    return factor
+
+
+@device
 def locate(index, mode, tiles0, tiles1):
-    """(matrix, its tile) of a tile of the launch."""
+    """(matrix, its tile) of a tile of the launch; behind the last one, rows that the matrix does not have."""
     segment = int32(0)
     if mode == 2:
         segment = int32(index & 1)
@@ -283,23 +312,23 @@ def pick(segment, a, b, c):
 
 
 @device
-def put(value, row, rows, bias, biased, out, mode, scale):
-    """Modes 0 and 1 of one row's value."""
+def put(value, row, rows, bias, biased, out, mode, scale, before):
+    """Modes 0 and 1 of one row's value; before: what `out` held, in mode 1."""
     if row < rows:
         if biased:
             value += bias[row]
         if mode == 1:
-            value = ptx.fmaf(scale, value, out[row])
+            value = ptx.fmaf(scale, value, before)
         out[row] = value
 
 
 @device
-def total(parts, at, splits):
+def total(sh, at, splits):
     """The sum of the warps that share a tile, in their order."""
-    value = parts[uint32(at)]
+    value, splits = ptx.ldsf(sh, at), ptx.opaque(splits)  # no comparison is kept from before
     for k in range(1, WARPS):
         if k < splits:
-            value += parts[uint32(at + 16 * k)]
+            value += ptx.ldsf(sh, int32(at + 16 * k))
     return value
 
 
@@ -317,7 +346,6 @@ def _kernel(formats):
         tid = int32(cuda.threadIdx.x)
         lane, warp = int32(tid & 31), int32(tid >> 5)
         sh = cuda.shared.array(0, uint32, alignment=128)
-        parts = cuda.shared.array(PARTS, float32, alignment=16)
         raw = cuda.local.array(words, uint32)
         tiles0, tiles1 = int32(int32(rows0 + 15) >> 4), int32(int32(rows1 + 15) >> 4)
         tiles = int32(tiles0 + tiles1 + int32(int32(rows2 + 15) >> 4))
@@ -331,27 +359,38 @@ def _kernel(formats):
         w = pick(segment, w0, w1, w2)
         row, under = first(type, w, r, below, int32(warp & (splits - 1)), columns, int32(lane & 3), raw)
         ptx.pdl_wait()
-        prepare(x, norm, normed, eps, columns, sh, parts)
+        prepare(x, norm, normed, columns, sh)
         side = int32(0)
-        following = goal
         while unit < goal:
             tid = ptx.opaque(int32(cuda.threadIdx.x))  # so that nothing made of it waits in registers
-            lane, warp = int32(tid & 31), int32(tid >> 5)
+            if mode == 1 and splits > 1:  # on its way while the products are made
+                index = int32((unit << shift) + (tid >> 4))
+                if tid < (16 << shift):
+                    segment, at = locate(index, mode, tiles0, tiles1)
+                    if 16 * at + (tid & 15) < pick(segment, rows0, rows1, rows2):
+                        ptx.cp_async4(sh, int32(BEFORE + tid), pick(segment, out0, out1, out2), int32(16 * at + (tid & 15)))
+                ptx.cp_async_commit()
+            if not mixed:  # not in registers: there are none left
+                ptx.sts64(sh, int32(TURNS + 2 * (tid >> 5)), uint32(unit), uint32(side))
+            y, y8 = tile(type, row, under, int32((tid >> 5) & (splits - 1)), splits, columns, int32(tid & 31), raw, sh)
+            tid, splits = ptx.opaque(int32(cuda.threadIdx.x)), ptx.opaque(splits)
+            log_splits = int32(ptx.popc(uint32(splits - 1)))
+            shift = int32(3 - log_splits)
+            unit, side = int32(cuda.blockIdx.x), int32(0)
+            if not mixed:
+                now, turn = ptx.lds64(sh, int32(TURNS + 2 * (tid >> 5)))
+                unit, side = int32(now), int32(turn)
+            following = goal
             if not mixed:
                 following = int32(unit + cuda.gridDim.x)
-            share = int32(warp & (splits - 1))
-            wanted = uint32(0)
-            if not mixed:
-                index = int32(min(int32((following << shift) + (warp >> log_splits)), int32(tiles - 1)))
+            if following < goal:  # the next tile's first step, while this tile is finished
+                index = int32(min(int32((following << shift) + (tid >> (5 + log_splits))), int32(tiles - 1)))
                 segment, at = locate(index, mode, tiles0, tiles1)
-                w = pick(segment, w0, w1, w2)
-                r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
-                if following < goal:
-                    wanted = uint32(1)
-            y, y8, row, under = tile(type, row, under, w, r, below, wanted, share, splits, columns, lane, raw, sh)
-            tid = ptx.opaque(int32(cuda.threadIdx.x))
+                w, share = pick(segment, w0, w1, w2), int32((tid >> 5) & (splits - 1))
+                r, below = lane_rows(at, int32((tid >> 2) & 7), pick(segment, rows0, rows1, rows2))
+                row, under = first(type, w, r, below, share, columns, int32(tid & 3), raw)
             g, t = int32((tid >> 2) & 7), int32(tid & 3)
-            factor = ptx.ldsf(parts, FACTOR)
+            factor = undone(sh, normed, eps, columns)
             y += ptx.shfl_xor(y, int32(1))
             y8 += ptx.shfl_xor(y8, int32(1))
             y = float32(factor * (y + ptx.shfl_xor(y, int32(2))))
@@ -360,16 +399,17 @@ def _kernel(formats):
                 y = y8
             index = int32((unit << shift) + (tid >> 5))  # of this warp's tile; below, of the tile that 16 threads finish
             if splits == 1 and mode < 2:
-                if t < 2 and index < tiles:
+                if t < 2:
                     segment, at = locate(index, mode, tiles0, tiles1)
                     bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
-                    put(
-                        y, int32(16 * at + g + 8 * t), pick(segment, rows0, rows1, rows2), bias, biased,
-                        pick(segment, out0, out1, out2), mode, scale,
-                    )  # fmt: skip
+                    output, out = int32(16 * at + g + 8 * t), pick(segment, out0, out1, out2)
+                    rows, before = pick(segment, rows0, rows1, rows2), float32(0)
+                    if mode == 1 and output < rows:
+                        before = out[output]
+                    put(y, output, rows, bias, biased, out, mode, scale, before)
             else:
                 if t < 2:
-                    parts[uint32(side + (tid >> 5) * 16 + g + 8 * t)] = y
+                    ptx.stsf(sh, int32(side + (tid >> 5) * 16 + g + 8 * t), y)
                 cuda.syncthreads()
                 index = int32((unit << shift) + (tid >> 4))
                 slot = int32(side + (((tid >> 4) << log_splits) << 4) + (tid & 15))
@@ -378,19 +418,23 @@ def _kernel(formats):
                     row_of_pair = int32(16 * index + (tid & 15))
                     if tid < (8 << shift) and row_of_pair < rows0:
                         slot = int32(side + (((tid >> 4) << log_splits) << 5) + (tid & 15))
-                        up = total(parts, int32(slot + (16 << log_splits)), splits)
-                        gate = total(parts, slot, splits)
+                        up = total(sh, int32(slot + (16 << log_splits)), splits)
+                        gate = total(sh, slot, splits)
                         if biased0:
                             gate += bias0[row_of_pair]
                         if biased1:
                             up += bias1[row_of_pair]
                         out0[row_of_pair] = float32(activated(act, gate) * up)
-                elif tid < (16 << shift) and index < tiles:
+                elif tid < (16 << shift):
                     segment, at = locate(index, mode, tiles0, tiles1)
                     bias, biased = pick(segment, bias0, bias1, bias2), pick(segment, biased0, biased1, biased2)
+                    before = float32(0)
+                    if mode == 1:
+                        ptx.cp_async_wait(0)
+                        before = ptx.ldsf(sh, int32(BEFORE + tid))
                     put(
-                        total(parts, slot, splits), int32(16 * at + (tid & 15)), pick(segment, rows0, rows1, rows2), bias, biased,
-                        pick(segment, out0, out1, out2), mode, scale,
+                        total(sh, slot, splits), int32(16 * at + (tid & 15)), pick(segment, rows0, rows1, rows2), bias, biased,
+                        pick(segment, out0, out1, out2), mode, scale, before,
                     )  # fmt: skip
                 side = int32(side ^ (16 * WARPS))
             unit = following
@@ -402,7 +446,8 @@ SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
 
 
 def _declare(name, formats):
-    kernel(SIGNATURE, threads=THREADS, blocks=3 if held(formats) <= ROOMY else 2, name=f"linear_row_{name}")(_kernel(formats))
+    blocks = (3 if held(formats) <= ROOMY else 2) - (len(formats) > 1)
+    kernel(SIGNATURE, threads=THREADS, blocks=blocks, name=f"linear_row_{name}")(_kernel(formats))
 
 
 for _format in FORMATS.values():

@@ -34,7 +34,7 @@ NOTHING = [numpy.zeros(1, "uint8"), 0, 0, numpy.zeros(1, "float32"), 0, numpy.ze
 
 
 def shared_bytes(columns):
-    return 16 + (columns + 255) // 256 * 256 // 4 * 9
+    return 1664 + (columns + 255) // 256 * 256 // 4 * 9
 
 
 def tiles(matrices):
