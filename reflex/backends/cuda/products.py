@@ -102,7 +102,7 @@ class Products(Batch):
         if len({size[0] for size in sizes}) == 1:
             grid = min(grid, RESIDENT * self.multiprocessors)  # these go on with further tiles
         values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
-        self._add(kernel, (grid,), values, 16 + blocks(columns, 256) * 256 * 9 // 4)
+        self._add(kernel, (grid,), values, 1664 + blocks(columns, 256) * 576)
 
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
