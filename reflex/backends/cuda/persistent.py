@@ -3,10 +3,11 @@
 Numbers here repeat the kernel's; tests/cuda/test_persistent.py compares them. Called by the backend; imports no compiler.
 """
 
-STAGE = 18944  # bytes of a stage of the weight stream: 16 rows of 8 units of 144 bytes, or 32 rows of 4
+STAGE = 18944  # bytes of a stage of the weight stream: 32 rows of 4 units of 144 bytes, and up to 32 around them
 ENTRY = 24  # int64 words of a layer in the table
 SPLITS = 4  # parts of the attention of a head
 PAIRED, PASS = 128, 256  # rows of the gate matrix, or of any other, in one pass
+SLICE = 1024  # columns that a row is split into
 MOST_STAGES = 16
 THREADS = 288
 SHARED_LIMIT = 232448  # bytes of shared memory of a block on sm_90
@@ -16,22 +17,12 @@ LAST_EPOCH = 65535
 PARAMETERS = "LDLIIIIIIUFIU" + "i" * 15 + "u" + "f" * 6
 
 
-def row_stride(units, unit):
-    """Bytes between rows in a stage: room for unaligned rows; an odd multiple of 16, so that rows lie in different banks."""
-    return (units * unit + 30) >> 4 << 4 | 16
-
-
 def shape_of(type_id, columns, rows, stage=STAGE):
     """A matrix as the kernel's table describes it; `rows`: the most that one block has of the matrices of its phase."""
     unit = UNITS[type_id]
-    units = -(-columns // 256)
-    taken = 8 if rows <= 8 else 16
-    if rows > 16 and 32 * row_stride(units, unit) <= stage:
-        taken, chunk = 32, units
-    else:
-        most = max(n for n in range(1, units + 1) if taken * row_stride(n, unit) <= stage)
-        chunk = -(-units // -(-units // most))
-    return type_id | taken << 8 | chunk << 16 | row_stride(chunk, unit) << 32 | unit << 48
+    most = (stage - 32) // (columns * unit // 256)
+    taken = -(-rows // -(-rows // most))  # as many rows as fit, in stages of about the same size; an even number if possible
+    return type_id | min(taken + taken % 2, most) << 8 | unit << 32
 
 
 class Sizes:
@@ -48,7 +39,7 @@ class Sizes:
             total = (self.heads + 2 * self.kv_heads) * self.size
         else:
             total = (self.width, self.hidden, self.hidden, self.width, self.vocabulary)[matrix - 3]
-        return min(-(-total // self.blocks), PAIRED if matrix in (4, 5) else PASS)
+        return min(-(-total // self.blocks), PAIRED if matrix in (4, 5) or self.columns(matrix) > 8 * SLICE else PASS)
 
     def columns(self, matrix):
         return (*(self.width,) * 3, self.heads * self.size, self.width, self.width, self.hidden, self.width)[matrix]
@@ -59,11 +50,11 @@ class Sizes:
 
     def stages(self, static):
         """Stages that fit beside `static` bytes of shared memory."""
-        rest = SHARED_LIMIT - static - self.room * 5 // 2 - 64 - (self.layers + 1) * ENTRY * 8
+        rest = SHARED_LIMIT - static - self.room * 5 // 2 - 128 - (self.layers + 1) * ENTRY * 8
         return min(rest // self.stage, MOST_STAGES)
 
     def shared_bytes(self, stages):
-        return stages * self.stage + self.room * 5 // 2 + 64 + (self.layers + 1) * ENTRY * 8
+        return stages * self.stage + self.room * 5 // 2 + 128 + (self.layers + 1) * ENTRY * 8
 
     def refusal(self, types):
         """Why the kernel does not take a model with these ggml types of matrices; None if it does."""
@@ -74,6 +65,9 @@ class Sizes:
             return f"{self.blocks} multiprocessors for a width of {self.width}"
         if self.heads > self.blocks * (2 - self.heads // self.kv_heads % 2):
             return f"{self.blocks} multiprocessors for {self.heads} heads"
+        wide = max(self.heads * self.size, self.hidden)
+        if self.width > 8 * SLICE or wide > 16 * SLICE or wide * max(UNITS[t] for t in types) // 256 + 32 > self.stage:
+            return f"rows of {max(self.width, wide)} columns"
         if self.size > 128 or self.size % 8 or self.width % 32 or self.hidden % 32:
             return f"heads of {self.size} columns, width {self.width}, hidden {self.hidden}"
         return None

@@ -6,15 +6,15 @@ attention in persistent_attention.py. Shapes, layer count and the format of ever
 follow one another in a launch. Norms are RMSNorm before both halves of a layer; the feed-forward is gated.
 
 Launch: one block per multiprocessor (cooperative: all must be resident), 288 threads, dynamic shared memory of
-stages * stage_bytes + 2.5 * room + 64 + (layers + 1) * 192 bytes, with the static part at most 232448; room: the largest
+stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 bytes, with the static part at most 232448; room: the largest
 number of columns, rounded up to 256. Needs width <= 256 * blocks, blocks <= 256, at most two heads (one, where an odd number
 shares a key head) per block, heads of at most 128 columns (a multiple of 8).
 
 Table: int64[layers + 1][24] in device memory. A layer: 0-6 addresses of q, k, v, o, gate, up, down; 7 byte offset of the
 layer in a cache page; 8-14 shapes of the seven matrices; 16 and 17 addresses of the two norms' weights; 18 and 19 of the
 query's and key's head norms or 0; 20-22 of the biases of q, k, v or 0. The last entry: 0 and 8 output matrix, 1 and 9
-embedding matrix, 16 output norm. A shape: bits 0-7 ggml type, 8-15 rows of a chunk (8, 16 or 32), 16-31 units of 256 columns
-of a chunk, 32-47 bytes between rows in a stage, 48-63 bytes of a unit; see backends/cuda/persistent.py.
+embedding matrix, 16 output norm. A shape: bits 0-7 ggml type, 8-23 rows of a stage, 32-47 bytes of 256 columns; see
+backends/cuda/persistent.py.
 
 Exchange: uint32[4 width + 2 (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 128 + 4 blocks], zeroed once. Every
 launch takes tokens * (layers + 1) epochs, starting with `epoch` >= 1; they must stay below 65536: zero it and start again.
@@ -43,6 +43,8 @@ from .persistent_phases import (
     first_of_share,
     rows_in_pass,
     rows_of,
+    slices_of,
+    stride_of,
 )  # fmt: skip
 from .persistent_rows import add_up, multiply
 from .persistent_stream import LIMIT, stream
@@ -55,14 +57,12 @@ THREADS = 288
 
 @device
 def prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid):
-    """Shared memory before the first token: the table, zeros, barriers, this block's rows of every phase."""
+    """Shared memory before the first token: the table, barriers, this block's rows of every phase."""
     i = int32(tid)
     while i < (layers + 1) * ENTRY:
         a, b = ptx.ldg64(table, i)
         ptx.sts64(sh, int32(tab + i * 8), a, b)
         i = int32(i + THREADS)
-    if tid < 16:
-        ptx.sts32(sh, int32(tab - 64 + tid * 4), uint32(0))
     if tid >= 32 and tid < 37:
         phase = int32(tid - 32)
         total = rows_of(phase, width, query_rows, kv_rows, hidden, vocabulary)
@@ -173,7 +173,7 @@ def persistent(slots, profiled=False):
         block = int32(cuda.blockIdx.x)
         blocks = int32(cuda.gridDim.x)
         sh = cuda.shared.array(0, uint8, alignment=128)
-        partial = cuda.shared.array(4096, float32, alignment=16)  # [2][8][256]; attention: a row of 256 per warp
+        partial = cuda.shared.array(4096, float32, alignment=16)  # [2][slice][row of the pass]; attention: a row of 256 per warp
         inputs = cuda.shared.array(512, float32, alignment=16)  # query, second query, key, value
         spans = cuda.shared.array(32, float32, alignment=16)
         weights = cuda.shared.array(128, float32, alignment=16)
@@ -196,7 +196,7 @@ def persistent(slots, profiled=False):
         query_rows = int32(heads * size)
         kv_rows = int32(kv_heads * size)
         vector = int32(stages * stage_bytes)
-        tab = int32(vector + room * 2 + (room >> 1) + 64)
+        tab = int32(vector + room * 2 + (room >> 1) + 128)
         prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid)
         if warp == 8:
             stream(
@@ -294,11 +294,13 @@ def persistent(slots, profiled=False):
                         if profiled:
                             clock = note(clocks, phase, clock, tid)
                         columns = columns_of(phase, width, query_rows, hidden)
+                        slices = slices_of(columns)
+                        stride = stride_of(columns)
                         a, b = ptx.lds64(bounds, int32(phase * 2))
                         first = int32(a)
                         past_row = int32(b)
                         while first < past_row:  # a pass of rows at a time
-                            last = int32(min(int32(first + rows_in_pass(phase)), past_row))
+                            last = int32(min(int32(first + rows_in_pass(phase, columns)), past_row))
                             multiply(
                                 sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns,
                                 query_rows, kv_rows, vector, room, into, warp, lane,
@@ -306,13 +308,13 @@ def persistent(slots, profiled=False):
                             ptx.bar_sync(1, 256)
                             i = int32(first + tid)
                             if i < last:
-                                value = float32(add_up(partial, int32(into + tid)) * factor)
+                                value = float32(add_up(partial, int32(into + tid), slices, stride) * factor)
                                 if phase == QKV:
                                     if (flags & BIASED) != 0:
                                         value += bias_of(sh, line, i, query_rows, kv_rows)
                                     ptx.st_ll(exchange, int32(at_q + i * 2), ptx.f2bits(value), ep)
                                 elif phase == GATE:
-                                    other = float32(add_up(partial, int32(into + PAIRED + tid)) * factor)
+                                    other = float32(add_up(partial, int32(into + PAIRED + tid), slices, stride) * factor)
                                     ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
                                 elif phase == HEAD:
                                     value = float32(value * logit_scale)

@@ -54,6 +54,7 @@ def quantizer(slots, squared):
         wide = cuda.local.array(slots, int32)
         high = cuda.local.array(slots, uint32)
         low = cuda.local.array(slots, uint32)
+        plane = int32((room >> 2) + 16)
         for s in range(slots):
             largest[s] = max(max(abs(values[s * 4]), abs(values[s * 4 + 1])), max(abs(values[s * 4 + 2]), abs(values[s * 4 + 3])))
         for k in range(3):
@@ -94,13 +95,15 @@ def quantizer(slots, squared):
         for s in range(slots):
             i = int32(first + (s * THREADS + tid) * 4)
             if i < count:
-                ptx.sts32(sh, int32(vector + i), high[s])
-                ptx.sts32(sh, int32(vector + room + i), low[s])
+                at = int32(vector + ((i >> 4) & 3) * plane + (i >> 6) * 16 + (i & 15))
+                ptx.sts32(sh, at, high[s])
+                ptx.sts32(sh, int32(at + plane * 4), low[s])
+                at = int32(vector + plane * 8 + (i >> 2))
                 if tid & 3 == 0:
-                    ptx.sts32(sh, int32(vector + room * 2 + (room >> 2) + (i >> 2)), uint32(int32(total[s] * -32)))
+                    ptx.sts32(sh, int32(at + (room >> 2)), uint32(int32(total[s] * -32)))
                 if tid & 7 == 0:
                     step = float32(largest[s] * float32(1.0 / LARGEST))
-                    ptx.stsf2(sh, int32(vector + room * 2 + (i >> 2)), step, float32(step * float32(wide[s])))
+                    ptx.stsf2(sh, at, step, float32(step * float32(wide[s])))
         return squares
 
     return quantize

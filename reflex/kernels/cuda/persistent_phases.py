@@ -8,7 +8,8 @@ from .export import device
 
 QKV, OUT, GATE, DOWN, HEAD = range(5)  # the products of a layer, and the last one
 PAIRED = 128  # rows of the gate matrix in one pass; as many of the up matrix go with them
-PASS = 256  # rows of any other matrix in one pass
+PASS = 256  # rows of any other matrix in one pass; half as many where a row has more than 8 slices
+SLICE = 1024  # columns; at most 16 slices (8 of the gate) in a row
 ENTRY = 24  # int64 words of a layer in the table
 LINE = 192  # bytes of them
 
@@ -67,8 +68,23 @@ def matrices_of(phase):
 
 
 @device
-def rows_in_pass(phase):
-    most = int32(PASS)
+def slices_of(columns):
+    """Parts of a row that make sums of their own."""
+    return int32((columns + SLICE - 1) >> 10)
+
+
+@device
+def stride_of(columns):
+    """Sums of a slice in one pass: as many rows as a pass has."""
+    stride = int32(PASS)
+    if columns > 8 * SLICE:
+        stride = int32(PAIRED)
+    return stride
+
+
+@device
+def rows_in_pass(phase, columns):
+    most = stride_of(columns)
     if phase == GATE:
         most = int32(PAIRED)
     return most

@@ -1,8 +1,9 @@
 """Weights of the persistent decode kernel: one warp copies this block's rows, in the order of use, through a ring of stages.
 
-It never looks at activations, so it runs ahead of the arithmetic and over the exchanges between blocks. A stage holds up to
-32 rows, or up to 16 rows of a part of the columns; each lane copies a row. Bulk copies move 16 aligned bytes at least, but rows
-of some formats start anywhere: the aligned bytes around a row are copied, and readers add the row's `address & 15`.
+It never looks at activations, so it runs ahead of the arithmetic and over the exchanges between blocks. A stage holds as many
+whole rows as fit, which one bulk copy fetches: copies of about 1 KB, one per row, were limited by their number (some 80 cycles
+each). Copies move 16 aligned bytes at least, but rows of some formats start anywhere: the aligned bytes around the rows are
+copied, and readers add the first row's `address & 15`.
 """
 
 from numba import cuda
@@ -66,35 +67,21 @@ def advance(ring, stages):
 @device
 def stream_rows(sh, full, empty, halt, ring, state, stages, stage_bytes, address, shape, columns, first, end, lane):
     """Copy rows first...end of a matrix. shape: see persistent.py, 'Table'."""
-    taken = int32((shape >> 8) & 255)
-    stride = int32((shape >> 32) & 65535)
-    unit = int32((shape >> 48) & 65535)
-    step = int32(int32((shape >> 16) & 65535) * unit)
-    row_bytes = int32((unit * columns) >> 8)
+    taken = int32((shape >> 8) & 65535)
+    row_bytes = int32((int32((shape >> 32) & 65535) * columns) >> 8)
     row = int32(first)
     while row < end:
         count = int32(min(taken, int32(end - row)))
-        at = int32(0)
-        while at < row_bytes:
-            await_empty(empty, halt, ring, state)
-            stage = int32(ring[0])
-            mine = int32(min(int32(lane), int32(count - 1)))
-            source = int64(address + int64(row + mine) * int64(row_bytes) + int64(at))
-            shift = int32(source & 15)
-            size = int32((shift + min(step, int32(row_bytes - at)) + 15) & -16)
-            used = int32(0)
-            if lane < count and state[1] == 0 and state[2] == 0:
-                used = size
-            total = ptx.redux_add(used)
-            if lane == 0 and total > 0:
-                ptx.mbar_expect(full, int32(2 * stage), uint32(total))
-            cuda.syncwarp()
-            if used > 0:
-                place = int32(stage * stage_bytes + lane * stride)
-                ptx.bulk_g2s(sh, place, int64(source - shift), int32(0), full, int32(2 * stage), uint32(size))
-            if state[2] == 0:
-                advance(ring, stages)
-            at = int32(at + step)
+        await_empty(empty, halt, ring, state)
+        if state[2] == 0:
+            if lane == 0 and state[1] == 0:
+                stage = int32(ring[0])
+                source = int64(address + int64(row) * int64(row_bytes))
+                shift = int32(source & 15)
+                size = uint32((shift + count * row_bytes + 15) & -16)
+                ptx.mbar_expect(full, int32(2 * stage), size)
+                ptx.bulk_g2s(sh, int32(stage * stage_bytes), int64(source - shift), int32(0), full, int32(2 * stage), size)
+            advance(ring, stages)
         row = int32(row + taken)
 
 
@@ -134,7 +121,7 @@ def stream(
                 first = first_of_share(total, block, blocks)
                 end = first_of_share(total, int32(block + 1), blocks)
                 while first < end and state[2] == 0:
-                    last = int32(min(int32(first + rows_in_pass(phase)), end))
+                    last = int32(min(int32(first + rows_in_pass(phase, columns)), end))
                     matrix, count = matrices_of(phase)
                     i = int32(0)
                     while i < count:
