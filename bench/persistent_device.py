@@ -27,7 +27,7 @@ SHAPES = {  # layers, width, heads, kv_heads, size, hidden, vocabulary
     "llama8B": (32, 4096, 32, 8, 128, 14336, 128256),
 }
 STATIC = 21504  # bytes of shared memory, an upper bound
-PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all")
+PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all", "[weights]", "[attention]")
 BANDWIDTH = 4550.0  # GB/s that a kernel can read on an H200
 Q4, Q6 = 12, 14
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -127,9 +127,8 @@ class Decode:
             self.epoch = 1
         values = [
             self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
-            self.exchange, self.logits, self.out, self.status,
-            s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, self.pairs,
-            self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
+            self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden,
+            s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
             s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0,
         ]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
@@ -262,14 +261,14 @@ def measure(decode, label, context, total, batch, repeats, profile):
     finite = all(numpy.isfinite(r).all() for r in results)
     share = total / times[batch] / 1000 / BANDWIDTH * 100
     print(
-        f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch"
-        f" = {1e6 / times[batch]:.0f} tok/s;"
-        f" {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages; results {'repeat' if same else 'DIFFER'}"
+        f"{label}: {times[1]:.1f} us per token one by one, {times[batch]:.1f} with {batch} per launch ="
+        f" {1e6 / times[batch]:.0f} tok/s; {total / 1e6:.0f} MB, {share:.0f} % of read bandwidth; {decode.stages} stages;"
+        f" results {'repeat' if same else 'DIFFER'}"
         f"{'' if finite else ', NOT FINITE'}{', A WAIT FAILED' if decode.failed() else ''}",
         flush=True,
     )
     if profile:
-        cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16)[:, :11] / batch
+        cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16)[:, :13] / batch
         scale = times[batch] / cycles[:, 10].mean()
         for what, row in (("mean", cycles.mean(0)), ("block 0", cycles[0]), ("last block", cycles[-1])):
             parts = "  ".join(f"{n} {x * scale:.1f}" for n, x in zip(PARTS, row, strict=True))

@@ -78,6 +78,14 @@ def test_other_shapes_and_a_stop():
     check(logits, wanted, found, cache)
 
 
+def test_rows_of_several_slices():
+    """Rows that end within a slice, stages of few rows."""
+    sizes = host.Sizes(1, 1280, 2, 1, 128, 2304, 40, 10, stage=8192)
+    model = Dense(sizes, lambda layer: (Q4, Q6, Q8, Q4, Q4, Q6, Q6), Q6)
+    _, logits, wanted, found, cache = run(model, 3, 3, 5, 1, persistent.persistent((2, 1, 1)))
+    check(logits, wanted, found, cache)
+
+
 def test_numbers_repeated_by_the_run_time():
     assert [getattr(persistent_phases, n) for n in ("ENTRY", "PAIRED", "PASS")] == [host.ENTRY, host.PAIRED, host.PASS]
     assert host.SPLITS == persistent_exchange.SPLITS

@@ -21,7 +21,8 @@ def shape_of(type_id, columns, rows, stage=STAGE):
     """A matrix as the kernel's table describes it; `rows`: the most that one block has of the matrices of its phase."""
     unit = UNITS[type_id]
     most = (stage - 32) // (columns * unit // 256)
-    taken = -(-rows // -(-rows // most))  # as many rows as fit, in stages of about the same size; an even number if possible
+    most -= most > 1 and most % 2  # warps take two rows at once
+    taken = -(-rows // -(-rows // most))  # as many rows as fit, in stages of about the same size
     return type_id | min(taken + taken % 2, most) << 8 | unit << 32
 
 
@@ -61,7 +62,7 @@ class Sizes:
         strange = sorted(set(types) - set(UNITS))
         if strange:
             return f"no products for ggml types {strange}"
-        if self.width > PASS * self.blocks or self.blocks > PASS:
+        if self.width > PAIRED * self.blocks or self.blocks > PASS:
             return f"{self.blocks} multiprocessors for a width of {self.width}"
         if self.heads > self.blocks * (2 - self.heads // self.kv_heads % 2):
             return f"{self.blocks} multiprocessors for {self.heads} heads"

@@ -7,8 +7,8 @@ follow one another in a launch. Norms are RMSNorm before both halves of a layer;
 
 Launch: one block per multiprocessor (cooperative: all must be resident), 288 threads, dynamic shared memory of
 stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 bytes, with the static part at most 232448; room: the largest
-number of columns, rounded up to 256. Needs width <= 256 * blocks, blocks <= 256, at most two heads (one, where an odd number
-shares a key head) per block, heads of at most 128 columns (a multiple of 8).
+number of columns, rounded up to 256. Needs width <= 128 * blocks and <= 8192, other rows of at most 16384 columns, blocks <= 256,
+at most two heads (one, where an odd number shares a key head) per block, heads of at most 128 columns (a multiple of 8).
 
 Table: int64[layers + 1][24] in device memory. A layer: 0-6 addresses of q, k, v, o, gate, up, down; 7 byte offset of the
 layer in a cache page; 8-14 shapes of the seven matrices; 16 and 17 addresses of the two norms' weights; 18 and 19 of the
@@ -46,7 +46,7 @@ from .persistent_phases import (
     slices_of,
     stride_of,
 )  # fmt: skip
-from .persistent_rows import add_up, multiply
+from .persistent_rows import add_up, multiply, note
 from .persistent_stream import LIMIT, stream
 from .persistent_token import among, best_of_all, best_of_block, better, embedding
 from .rope import rotation
@@ -130,6 +130,26 @@ def hidden_packet(value, other, flags, ep):
 
 
 @device
+def publish(sh, line, phase, exchange, at_q, at_y, i, value, residual, scale, flags, ep, query_rows, kv_rows):
+    """A row of q, k and v, or a row added to the residual stream, for the other blocks; returns the stream's value."""
+    at = int32(i * 2)
+    mark = uint32(ep)
+    if phase == QKV:
+        if (flags & BIASED) != 0:
+            value += bias_of(sh, line, i, query_rows, kv_rows)
+        at = int32(at + at_q)
+    else:
+        residual = float32(residual + value * scale)
+        value = residual
+        if phase == OUT:
+            at = int32(at + at_y)
+        else:
+            mark = uint32(ep + uint32(1))
+    ptx.st_ll(exchange, at, ptx.f2bits(value), mark)
+    return residual
+
+
+@device
 def count_block(exchange, at_t, phase):
     """Tell the others that this block has published its part of the phase."""
     if phase == OUT or phase == HEAD:  # noqa: SIM109
@@ -141,22 +161,25 @@ def count_block(exchange, at_t, phase):
 
 
 @device
-def note(clocks, place, last, tid):
-    """Add the cycles since `last` to a counter; returns the time now."""
-    now = ptx.clock32()
-    if tid == 0:
-        ptx.sts32(clocks, place, uint32(ptx.lds32(clocks, place) + uint32(now - last)))
-    return now
+def finish(exchange, at_t, halt, left):
+    """Stop the weights; keep the counters in step with the epochs, of which a text that ended early leaves some."""
+    ptx.sts32(halt, 0, uint32(1))
+    if left > 0:
+        ptx.red_relaxed_add(exchange, at_t, left)
+        ptx.red_relaxed_add(exchange, int32(at_t + 32), left)
+        ptx.red_relaxed_add(exchange, int32(at_t + 64), left)
 
 
 def persistent(slots, profiled=False):
     """The kernel whose threads hold `slots` = (stream, attention output, hidden) times 4 values of a vector at once.
 
-    `profiled`: also leaves cycles in status[blocks + 16 block ...]: input of the phases QKV to HEAD, their products (from 5)
-    with what becomes of them, and all (10); for tuning, see bench/persistent_device.py."""
+    `profiled`: also leaves cycles in status[blocks + 16 block ...], see bench/persistent_device.py: input of the phases QKV to
+    HEAD, their products (from 5) with what becomes of them, all (10); of these, a warp's waits for weights (11) and the
+    attention before its result is read (12)."""
     read_vector = vector_reader(slots[0])
     read_heads = heads_reader(slots[1])
     read_hidden = hidden_reader(slots[2])
+    timed = 1 if profiled else 0
 
     def decode(
         table, frequencies, pages, cells, ids, positions, shared, branches, stops, exchange, logits, out, status,
@@ -273,6 +296,8 @@ def persistent(slots, profiled=False):
                                     turned, ep, plan, slot, seen, branch, query_rows, kv_rows, size, pairs, flags, eps, query_scale,
                                     tid, lane, warp, state,
                                 )  # fmt: skip
+                            if profiled:
+                                note(clocks, 12, clock, tid)
                             read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
                         elif phase == DOWN:
                             wide = uint32(ep << uint32(16))
@@ -303,32 +328,24 @@ def persistent(slots, profiled=False):
                             last = int32(min(int32(first + rows_in_pass(phase, columns)), past_row))
                             multiply(
                                 sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns,
-                                query_rows, kv_rows, vector, room, into, warp, lane,
+                                query_rows, kv_rows, vector, room, into, warp, lane, clocks, timed,
                             )  # fmt: skip
                             ptx.bar_sync(1, 256)
                             i = int32(first + tid)
                             if i < last:
                                 value = float32(add_up(partial, int32(into + tid), slices, stride) * factor)
-                                if phase == QKV:
-                                    if (flags & BIASED) != 0:
-                                        value += bias_of(sh, line, i, query_rows, kv_rows)
-                                    ptx.st_ll(exchange, int32(at_q + i * 2), ptx.f2bits(value), ep)
-                                elif phase == GATE:
-                                    other = float32(add_up(partial, int32(into + PAIRED + tid), slices, stride) * factor)
-                                    ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
-                                elif phase == HEAD:
+                                if phase == HEAD:
                                     value = float32(value * logit_scale)
                                     logits[i] = value
                                     best, best_at = better(best, best_at, value, i)
+                                elif phase == GATE:
+                                    other = float32(add_up(partial, int32(into + PAIRED + tid), slices, stride) * factor)
+                                    ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
                                 else:
-                                    residual = float32(residual + value * residual_scale)
-                                    i = int32(i * 2)
-                                    mark = uint32(ep)
-                                    if phase == OUT:
-                                        i = int32(i + at_y)
-                                    else:
-                                        mark = uint32(ep + uint32(1))
-                                    ptx.st_ll(exchange, i, ptx.f2bits(residual), mark)
+                                    residual = publish(
+                                        sh, line, phase, exchange, at_q, at_y, i, value, residual, residual_scale, flags, ep,
+                                        query_rows, kv_rows,
+                                    )  # fmt: skip
                             into = int32(into ^ 2048)
                             first = last
                         if tid == 0:
@@ -358,16 +375,11 @@ def persistent(slots, profiled=False):
                         going = int32(1 - among(stops, stop_count, token))
                     ptx.bar_sync(1, 256)
             if tid == 0:
-                ptx.sts32(halt, 0, uint32(1))
-                if made < tokens:  # keep the counters in step with the epochs
-                    left = uint32((tokens - made) * (layers + 1))
-                    ptx.red_relaxed_add(exchange, at_t, left)
-                    ptx.red_relaxed_add(exchange, int32(at_t + 32), left)
-                    ptx.red_relaxed_add(exchange, int32(at_t + 64), left)
+                finish(exchange, at_t, halt, uint32((tokens - made) * (layers + 1)))
             if profiled:
                 note(clocks, 10, began, tid)
                 if tid == 0:
-                    for k in range(11):
+                    for k in range(13):
                         status[blocks + block * 16 + k] = ptx.lds32(clocks, k)
             if state[1] > 0:
                 status[block] = uint32(1)

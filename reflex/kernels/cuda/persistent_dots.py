@@ -35,6 +35,15 @@ def store_sum(partial, at, value, row, count, lane):
 
 
 @device
+def slice_at(work, pairs, end):
+    """The slice and the pair of rows that a piece of work is."""
+    part = int32(0)
+    if pairs < end:
+        part = int32(uint32(work) // uint32(pairs))
+    return part, int32(work - part * pairs)
+
+
+@device
 def scale_of(word, shift):
     """A signed byte."""
     return int32(int32(word << uint32(shift)) >> 24)
@@ -64,11 +73,9 @@ def four_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, c
     f3 = float32(0)
     block = int32(0)
     held = int32(-1)
+    part, pair = slice_at(work, pairs, end)
     while work < end:
-        part = int32(0)
-        if pairs < end:
-            part = int32(uint32(work) // uint32(pairs))
-        row = int32((work - part * pairs) * 2 + (lane >> 4))
+        row = int32(pair * 2 + (lane >> 4))
         if part != held:
             held = int32(part)
             unit = int32(part * 4 + ((lane >> 2) & 3))
@@ -110,6 +117,10 @@ def four_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, c
         n = float32(int32(minima & 255)) * f1 + float32(int32(minima >> uint32(8))) * f3
         store_sum(partial, int32(place + part * stride), float32(ptx.h2f_lo(d) * p - ptx.h2f_hi(d) * n), row, count, lane)
         work = int32(work + step)
+        pair = int32(pair + step)
+        if pair >= pairs:
+            pair = int32(0)
+            part = int32(part + 1)
 
 
 @device
@@ -144,11 +155,9 @@ def six_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, co
         n[k] = int32(0)
     block = int32(0)
     held = int32(-1)
+    part, pair = slice_at(work, pairs, end)
     while work < end:
-        part = int32(0)
-        if pairs < end:
-            part = int32(uint32(work) // uint32(pairs))
-        row = int32((work - part * pairs) * 2 + (lane >> 4))
+        row = int32(pair * 2 + (lane >> 4))
         if part != held:
             held = int32(part)
             unit = int32(part * 4 + ((lane >> 2) & 3))
@@ -208,6 +217,10 @@ def six_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, co
         v3 = float32(int32(int32((a3 << 7) + b3) * scale_of(s1, first - 16))) * f[3]
         store_sum(partial, int32(place + part * stride), float32(ptx.h2f_lo(d) * ((v0 + v1) + (v2 + v3))), row, count, lane)
         work = int32(work + step)
+        pair = int32(pair + step)
+        if pair >= pairs:
+            pair = int32(0)
+            part = int32(part + 1)
 
 
 @device
@@ -223,11 +236,9 @@ def eight_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, 
     column = int32(0)
     block = int32(0)
     held = int32(-1)
+    part, pair = slice_at(work, pairs, end)
     while work < end:
-        part = int32(0)
-        if pairs < end:
-            part = int32(uint32(work) // uint32(pairs))
-        row = int32((work - part * pairs) * 2 + (lane >> 4))
+        row = int32(pair * 2 + (lane >> 4))
         if part != held:
             held = int32(part)
             column = int32(part * 1024 + ((lane >> 2) & 3) * 256 + t * 64)
@@ -259,3 +270,7 @@ def eight_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, 
                 value += product
         store_sum(partial, int32(place + part * stride), value, row, count, lane)
         work = int32(work + step)
+        pair = int32(pair + step)
+        if pair >= pairs:
+            pair = int32(0)
+            part = int32(part + 1)

@@ -28,11 +28,34 @@ def share_of(work, slices, dealt, turned, warp):
 
 
 @device
+def note(clocks, place, last, tid):
+    """Add the cycles since `last` to a counter; returns the time now."""
+    now = ptx.clock32()
+    if tid == 0:
+        ptx.sts32(clocks, place, uint32(ptx.lds32(clocks, place) + uint32(now - last)))
+    return now
+
+
+@device
+def multiply_stage(
+    sh, partial, code, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane
+):
+    """The warp's part of the rows in a stage, which begin at `base`."""
+    if code == FOUR:
+        four_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane)
+    elif code == SIX:
+        six_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane)
+    else:
+        eight_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane)
+
+
+@device
 def multiply(
     sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns, query_rows, kv_rows,
-    vector, room, into, warp, lane,
+    vector, room, into, warp, lane, clocks, timed,
 ):  # fmt: skip
-    """Rows first...last of a phase: the sum of each row's slice into partial[into + stride * slice + row]."""
+    """Rows first...last of a phase: the sum of each row's slice into partial[into + stride * slice + row]. timed: count the
+    cycles that the first warp waits for weights."""
     dealt = int32(0)
     turned = int32(0)
     units = int32((columns + 255) >> 8)
@@ -42,39 +65,36 @@ def multiply(
     i = int32(0)
     while i < matrices:
         row, row_end, place = rows_in_matrix(phase, i, first, last, query_rows, kv_rows)
-        place = int32(place + into)
-        at = int32(tab + (layer * ENTRY + matrix + i) * 8)
-        shape = entry64(sh, int32(at + 64))
-        offset = int32(ptx.lds32(sh, at) & uint32(15))
-        code = int32(shape & 255)
-        taken = int32((shape >> 8) & 65535)
-        row_bytes = int32((int32((shape >> 32) & 65535) * columns) >> 8)
-        while row < row_end:
-            count = int32(min(taken, int32(row_end - row)))
-            base = int32(ring[0] * stage_bytes + ((offset + row * row_bytes) & 15))
-            pairs = int32((count + 1) >> 1)
-            work, end, step = share_of(int32(pairs * slices), slices, dealt, turned, warp)
-            await_barrier(full, int32(ring[0]), int32(ring[1]), state)
-            if code == FOUR:
-                four_bits(
-                    sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane
-                )
-            elif code == SIX:
-                six_bits(
-                    sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane
-                )
-            else:
-                eight_bits(
-                    sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane
-                )
-            cuda.syncwarp()
-            if lane == 0:
-                ptx.mbar_arrive(empty, int32(2 * ring[0]))
-            advance(ring, stages)
-            dealt = int32(dealt + pairs)
-            turned = int32(turned ^ 7)
-            row = int32(row + taken)
-            place = int32(place + taken)
+        if row < row_end:
+            place = int32(place + into)
+            at = int32(tab + (layer * ENTRY + matrix + i) * 8)
+            shape = entry64(sh, int32(at + 64))
+            offset = int32(ptx.lds32(sh, at) & uint32(15))
+            code = int32(shape & 255)
+            taken = int32((shape >> 8) & 65535)
+            row_bytes = int32((int32((shape >> 32) & 65535) * columns) >> 8)
+            while row < row_end:
+                count = int32(min(taken, int32(row_end - row)))
+                base = int32(ring[0] * stage_bytes + ((offset + row * row_bytes) & 15))
+                pairs = int32((count + 1) >> 1)
+                work, end, step = share_of(int32(pairs * slices), slices, dealt, turned, warp)
+                if timed > 0:
+                    began = ptx.clock32()
+                await_barrier(full, int32(ring[0]), int32(ring[1]), state)
+                if timed > 0:
+                    note(clocks, 11, began, int32(warp | lane))
+                multiply_stage(
+                    sh, partial, code, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place,
+                    stride, lane,
+                )  # fmt: skip
+                cuda.syncwarp()
+                if lane == 0:
+                    ptx.mbar_arrive(empty, int32(2 * ring[0]))
+                advance(ring, stages)
+                dealt = int32(dealt + pairs)
+                turned = int32(turned ^ 7)
+                row = int32(row + taken)
+                place = int32(place + taken)
         i = int32(i + 1)
 
 
