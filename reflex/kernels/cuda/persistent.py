@@ -26,32 +26,24 @@ from numba.types import float32, float64, int32, uint8, uint32
 
 from . import ptx
 from .export import device, kernel
-from .gated import gelu, silu
-from .persistent_attention import NONE, PAGES, attend, plan_attention
-from .persistent_exchange import SPLITS, heads_reader, hidden_reader, vector_reader
+from .persistent_attention import NONE, PAGES, plan_attention
+from .persistent_exchange import SPLITS
+from .persistent_inputs import input_reader
 from .persistent_phases import (
-    DOWN,
     ENTRY,
-    GATE,
-    HEAD,
     LINE,
     OUT,
-    PAIRED,
-    QKV,
-    columns_of,
     entry64,
     first_of_share,
-    rows_in_pass,
+    phases_of,
     rows_of,
-    slices_of,
-    stride_of,
 )  # fmt: skip
-from .persistent_rows import add_up, multiply, note
-from .persistent_stream import LIMIT, stream
-from .persistent_token import among, best_of_all, best_of_block, better, embedding
+from .persistent_results import count_block, multiply_phase
+from .persistent_rows import note
+from .persistent_stream import start_ring, stream
+from .persistent_token import among, best_of_all, best_of_block, embedding
 from .rope import rotation
 
-GELU, BIASED = 2, 4  # flags beside HALVES: the gate is gelu; q, k and v have biases
 THREADS = 288
 
 
@@ -93,71 +85,50 @@ def find_pages(pages, where, begin, end, slot, tid):
 
 
 @device
-def inverse_rms(reduced, width, eps):
-    """1 / rms of the vector that was read last, from the warps' sums of squares."""
-    a, b, c, d = ptx.ldsf4(reduced, 0)
-    e, f, g, h = ptx.ldsf4(reduced, 4)
-    squares = float32(((a + b) + (c + d)) + ((e + f) + (g + h)))
-    return ptx.rsqrt(float32(squares * ptx.rcp(float32(width)) + eps))
-
-
-@device
-def bias_of(sh, line, row, query_rows, kv_rows):
-    """The bias of a row of q, k and v."""
-    at = int32(line + 160)
-    i = int32(row)
-    if row >= query_rows:
-        at = int32(line + 168)
-        i = int32(row - query_rows)
-    if i >= kv_rows and row >= query_rows:
-        at = int32(line + 176)
-        i = int32(i - kv_rows)
-    bias = entry64(sh, at)
-    value = float32(0)
-    if bias != 0:
-        value = ptx.ldgf(bias, int32(i * 4))
-    return value
-
-
-@device
-def hidden_packet(value, other, flags, ep):
-    """The gated unit's result as a packet."""
-    gate = silu(value)
-    if (flags & GELU) != 0:
-        gate = gelu(value)
-    product = min(max(float32(gate * other), float32(-65000)), float32(65000))
-    return uint32((ptx.f2h2(product, float32(0)) & 65535) | (ep << uint32(16)))
-
-
-@device
-def publish(sh, line, phase, exchange, at_q, at_y, i, value, residual, scale, flags, ep, query_rows, kv_rows):
-    """A row of q, k and v, or a row added to the residual stream, for the other blocks; returns the stream's value."""
-    at = int32(i * 2)
-    mark = uint32(ep)
-    if phase == QKV:
-        if (flags & BIASED) != 0:
-            value += bias_of(sh, line, i, query_rows, kv_rows)
-        at = int32(at + at_q)
-    else:
-        residual = float32(residual + value * scale)
-        value = residual
-        if phase == OUT:
-            at = int32(at + at_y)
-        else:
-            mark = uint32(ep + uint32(1))
-    ptx.st_ll(exchange, at, ptx.f2bits(value), mark)
+def begin_token(
+    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_t, layers, width, heads, kv_heads, slot, position, token,
+    pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
+):  # fmt: skip
+    """This block's part in the attention; angles; the embedding, of which the thread's row is returned."""
+    plan_attention(plan, block, blocks, heads, kv_heads, slot)
+    find_pages(pages, where, plan[5], plan[6], slot, tid)
+    a, b = ptx.lds64(bounds, OUT * 2)
+    if tid < int32(b - a):
+        line = int32(tab + layers * LINE)
+        weight_at = entry64(sh, int32(line + 8))
+        code = int32(ptx.lds32(sh, int32(line + 72)) & 255)
+        i = int32(int32(a) + tid)
+        residual = float32(embedding(weight_at, code, width, token, i) * embed_scale)
+        ptx.st_ll(exchange, int32(i * 2), ptx.f2bits(residual), ep)
+    if tid == 0:
+        ptx.red_relaxed_add(exchange, at_t, uint32(1))
+    if tid < pairs:
+        c, s = rotation(float64(position) * frequencies[tid])
+        ptx.stsf2(turned, int32(tid * 2), float32(float32(c) * magnitude), float32(float32(s) * magnitude))
     return residual
 
 
 @device
-def count_block(exchange, at_t, phase):
-    """Tell the others that this block has published its part of the phase."""
-    if phase == OUT or phase == HEAD:  # noqa: SIM109
-        ptx.red_relaxed_add(exchange, int32(at_t + 32), uint32(1))
-    if phase == GATE or phase == HEAD:  # noqa: SIM109 (the last epoch of a token has neither, but counts as the others)
-        ptx.red_relaxed_add(exchange, int32(at_t + 64), uint32(1))
-    if phase == DOWN:
-        ptx.red_relaxed_add(exchange, at_t, uint32(1))
+def end_token(
+    exchange, at_t, mark, best, best_at, made, tokens, stops, stop_count, out, block, blocks, reduced, chosen, token, tid, lane,
+    warp, state,
+):  # fmt: skip
+    """The largest logit of this block, then of all: the next token, and whether to go on with it."""
+    best, best_at = best_of_block(best, best_at, reduced, chosen, lane, warp)
+    if tid == 0:
+        i = int32(at_t + 128 + block * 4)
+        ptx.st_ll(exchange, i, ptx.f2bits(best), mark)
+        ptx.st_ll(exchange, int32(i + 2), uint32(best_at), mark)
+    going = int32(0)
+    if made < tokens or block == 0:
+        token = best_of_all(exchange, int32(at_t + 128), mark, blocks, reduced, chosen, tid, lane, warp, state)
+        if block == 0 and tid == 0:
+            out[made] = token
+            out[0] = made
+        if made < tokens:
+            going = int32(1 - among(stops, stop_count, token))
+        ptx.bar_sync(1, 256)
+    return token, going
 
 
 @device
@@ -170,15 +141,29 @@ def finish(exchange, at_t, halt, left):
         ptx.red_relaxed_add(exchange, int32(at_t + 64), left)
 
 
+@device
+def start_clocks(clocks, tid):
+    if tid < 16:
+        ptx.sts32(clocks, tid, uint32(0))
+    ptx.bar_sync(1, 256)
+    return ptx.clock32()
+
+
+@device
+def leave_clocks(status, at, clocks, began, tid):
+    note(clocks, 10, began, tid)
+    if tid == 0:
+        for k in range(13):
+            status[at + k] = ptx.lds32(clocks, k)
+
+
 def persistent(slots, profiled=False):
     """The kernel whose threads hold `slots` = (stream, attention output, hidden) times 4 values of a vector at once.
 
     `profiled`: also leaves cycles in status[blocks + 16 block ...], see bench/persistent_device.py: input of the phases QKV to
     HEAD, their products (from 5) with what becomes of them, all (10); of these, a warp's waits for weights (11) and the
     attention before its result is read (12)."""
-    read_vector = vector_reader(slots[0])
-    read_heads = heads_reader(slots[1])
-    read_hidden = hidden_reader(slots[2])
+    read_input = input_reader(slots, profiled)
     timed = 1 if profiled else 0
 
     def decode(
@@ -211,11 +196,7 @@ def persistent(slots, profiled=False):
         clocks = cuda.shared.array(16, uint32, alignment=16)
         ring = cuda.local.array(2, int32)
         state = cuda.local.array(3, int32)
-        ring[0] = int32(0)
-        ring[1] = int32(0)
-        state[0] = int32(LIMIT)
-        state[1] = int32(0)
-        state[2] = int32(0)
+        start_ring(ring, state)
         query_rows = int32(heads * size)
         kv_rows = int32(kv_heads * size)
         vector = int32(stages * stage_bytes)
@@ -248,106 +229,42 @@ def persistent(slots, profiled=False):
             residual = float32(0)  # a row of the stream: thread i holds this block's i-th one
             made = int32(0)
             going = int32(1)
+            clock = uint32(0)
             if profiled:
-                if tid < 16:
-                    ptx.sts32(clocks, tid, uint32(0))
-                ptx.bar_sync(1, 256)
-                began = ptx.clock32()
+                began = start_clocks(clocks, tid)
                 clock = began
             while going > 0:
-                # ---- this block's part in the attention; angles; embedding
-                plan_attention(plan, block, blocks, heads, kv_heads, slot)
-                find_pages(pages, where, plan[5], plan[6], slot, tid)
-                a, b = ptx.lds64(bounds, OUT * 2)
-                if tid < int32(b - a):
-                    line = int32(tab + layers * LINE)
-                    weight_at = entry64(sh, int32(line + 8))
-                    code = int32(ptx.lds32(sh, int32(line + 72)) & 255)
-                    i = int32(int32(a) + tid)
-                    residual = float32(embedding(weight_at, code, width, token, i) * embed_scale)
-                    ptx.st_ll(exchange, int32(i * 2), ptx.f2bits(residual), ep)
-                if tid == 0:
-                    ptx.red_relaxed_add(exchange, at_t, uint32(1))
-                if tid < pairs:
-                    c, s = rotation(float64(position) * frequencies[tid])
-                    ptx.stsf2(turned, int32(tid * 2), float32(float32(c) * magnitude), float32(float32(s) * magnitude))
+                residual = begin_token(
+                    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_t, layers, width, heads, kv_heads, slot,
+                    position, token, pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
+                )  # fmt: skip
                 best = float32(NONE)
                 best_at = int32(0)
                 layer = int32(0)
                 while layer <= layers:
-                    phase = int32(QKV)
-                    past = int32(HEAD)
-                    if layer == layers:
-                        phase = int32(HEAD)
-                        past = int32(HEAD + 1)
+                    phase, past = phases_of(layer, layers)
                     while phase < past:
                         # the thread's number again, unknown to the compiler, which would keep dozens of addresses otherwise
                         tid = int32(ptx.opaque(tid))
                         lane = int32(tid & 31)
                         warp = int32(tid >> 5)
                         line = int32(tab + layer * LINE)
-                        wanted = uint32(ep * uint32(blocks) - uint32(early))
-                        factor = float32(1)
-                        if phase == OUT:
-                            if plan[0] < heads:
-                                last_layer = layer + 1 == layers
-                                attend(
-                                    sh, line, last_layer, exchange, at_q, at_a, at_s, where, inputs, weights, partial, spans,
-                                    turned, ep, plan, slot, seen, branch, query_rows, kv_rows, size, pairs, flags, eps, query_scale,
-                                    tid, lane, warp, state,
-                                )  # fmt: skip
-                            if profiled:
-                                note(clocks, 12, clock, tid)
-                            read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
-                        elif phase == DOWN:
-                            wide = uint32(ep << uint32(16))
-                            read_hidden(exchange, at_h, int32(at_t + 64), wanted, hidden, wide, sh, vector, room, tid, state)
-                        else:
-                            source = int32(0)
-                            counter = int32(at_t)
-                            i = int32(line + 128)
-                            if phase == GATE:
-                                source = int32(at_y)
-                                counter = int32(at_t + 32)
-                                i = int32(line + 136)
-                            norm = entry64(sh, i)
-                            read_vector(exchange, source, counter, wanted, norm, width, ep, sh, vector, room, reduced, tid, state)
-                            factor = inverse_rms(reduced, width, eps)
+                        factor = read_input(
+                            phase, sh, line, layer + 1 == layers, exchange, at_q, at_a, at_s, at_h, at_y, at_t, where, inputs,
+                            weights, partial, spans, turned, reduced, ep, plan, slot, seen, branch, width, heads, query_rows,
+                            kv_rows, size, hidden, pairs, flags, blocks, early, eps, query_scale, vector, room, tid, state, clocks,
+                            clock,
+                        )  # fmt: skip
                         tid = int32(ptx.opaque(tid))
                         lane = int32(tid & 31)
                         warp = int32(tid >> 5)
                         if profiled:
                             clock = note(clocks, phase, clock, tid)
-                        columns = columns_of(phase, width, query_rows, hidden)
-                        slices = slices_of(columns)
-                        stride = stride_of(columns)
-                        a, b = ptx.lds64(bounds, int32(phase * 2))
-                        first = int32(a)
-                        past_row = int32(b)
-                        while first < past_row:  # a pass of rows at a time
-                            last = int32(min(int32(first + rows_in_pass(phase, columns)), past_row))
-                            multiply(
-                                sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns,
-                                query_rows, kv_rows, vector, room, into, warp, lane, clocks, timed,
-                            )  # fmt: skip
-                            ptx.bar_sync(1, 256)
-                            i = int32(first + tid)
-                            if i < last:
-                                value = float32(add_up(partial, int32(into + tid), slices, stride) * factor)
-                                if phase == HEAD:
-                                    value = float32(value * logit_scale)
-                                    logits[i] = value
-                                    best, best_at = better(best, best_at, value, i)
-                                elif phase == GATE:
-                                    other = float32(add_up(partial, int32(into + PAIRED + tid), slices, stride) * factor)
-                                    ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
-                                else:
-                                    residual = publish(
-                                        sh, line, phase, exchange, at_q, at_y, i, value, residual, residual_scale, flags, ep,
-                                        query_rows, kv_rows,
-                                    )  # fmt: skip
-                            into = int32(into ^ 2048)
-                            first = last
+                        residual, best, best_at, into = multiply_phase(
+                            sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, line, exchange, at_q,
+                            at_y, at_h, logits, bounds, width, query_rows, kv_rows, hidden, flags, vector, room, factor, residual,
+                            residual_scale, logit_scale, best, best_at, into, ep, tid, lane, warp, clocks, timed,
+                        )  # fmt: skip
                         if tid == 0:
                             count_block(exchange, at_t, phase)
                         if profiled:
@@ -355,32 +272,17 @@ def persistent(slots, profiled=False):
                         phase = int32(phase + 1)
                     ep = uint32(ep + uint32(1))
                     layer = int32(layer + 1)
-                # ---- the largest logit of this block, then of all
-                mark = uint32(ep - uint32(1))
-                best, best_at = best_of_block(best, best_at, reduced, chosen, lane, warp)
-                if tid == 0:
-                    i = int32(at_t + 128 + block * 4)
-                    ptx.st_ll(exchange, i, ptx.f2bits(best), mark)
-                    ptx.st_ll(exchange, int32(i + 2), uint32(best_at), mark)
                 made = int32(made + 1)
                 slot = int32(slot + 1)
                 position = int32(position + 1)
-                going = int32(0)
-                if made < tokens or block == 0:
-                    token = best_of_all(exchange, int32(at_t + 128), mark, blocks, reduced, chosen, tid, lane, warp, state)
-                    if block == 0 and tid == 0:
-                        out[made] = token
-                        out[0] = made
-                    if made < tokens:
-                        going = int32(1 - among(stops, stop_count, token))
-                    ptx.bar_sync(1, 256)
+                token, going = end_token(
+                    exchange, at_t, uint32(ep - uint32(1)), best, best_at, made, tokens, stops, stop_count, out, block, blocks,
+                    reduced, chosen, token, tid, lane, warp, state,
+                )  # fmt: skip
             if tid == 0:
                 finish(exchange, at_t, halt, uint32((tokens - made) * (layers + 1)))
             if profiled:
-                note(clocks, 10, began, tid)
-                if tid == 0:
-                    for k in range(13):
-                        status[blocks + block * 16 + k] = ptx.lds32(clocks, k)
+                leave_clocks(status, int32(blocks + block * 16), clocks, began, tid)
             if state[1] > 0:
                 status[block] = uint32(1)
 

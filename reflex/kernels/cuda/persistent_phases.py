@@ -22,6 +22,17 @@ def entry64(sh, at):
 
 
 @device
+def phases_of(layer, layers):
+    """The first phase of a layer, and the one past its last; the entry behind the layers has the head alone."""
+    first = int32(QKV)
+    past = int32(HEAD)
+    if layer == layers:
+        first = int32(HEAD)
+        past = int32(HEAD + 1)
+    return first, past
+
+
+@device
 def columns_of(phase, width, query_rows, hidden):
     columns = int32(width)
     if phase == OUT:

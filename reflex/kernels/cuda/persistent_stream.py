@@ -13,12 +13,11 @@ from . import ptx
 from .export import device
 from .persistent_phases import (
     ENTRY,
-    HEAD,
-    QKV,
     columns_of,
     entry64,
     first_of_share,
     matrices_of,
+    phases_of,
     rows_in_matrix,
     rows_in_pass,
     rows_of,
@@ -52,6 +51,15 @@ def await_empty(empty, halt, ring, state):
         state[1] = int32(1)
     cuda.syncwarp()
     state[2] = int32(ptx.redux_max(uint32(state[2])))
+
+
+@device
+def start_ring(ring, state):
+    ring[0] = int32(0)
+    ring[1] = int32(0)
+    state[0] = int32(LIMIT)
+    state[1] = int32(0)
+    state[2] = int32(0)
 
 
 @device
@@ -110,11 +118,7 @@ def stream(
     while ahead < tokens and state[2] == 0:
         layer = int32(0)
         while layer <= layers:
-            phase = int32(QKV)
-            past = int32(HEAD)
-            if layer == layers:
-                phase = int32(HEAD)
-                past = int32(HEAD + 1)
+            phase, past = phases_of(layer, layers)
             while phase < past:
                 columns = columns_of(phase, width, query_rows, hidden)
                 total = rows_of(phase, width, query_rows, kv_rows, hidden, vocabulary)
