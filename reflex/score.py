@@ -160,8 +160,7 @@ def evaluate(session, prefix, tails):
     most = max(1, LOGITS_BYTES // (4 * session.plan.vocabulary))
     for batch, reads in passes(session, prefix, tails, most):
         session.evaluate(batch)
-        for output, wanted in reads:
-            values = session.plan.logprobs(output, [tails[index][at] for index, at in wanted])
+        for (_, wanted), values in zip(reads, read(session.plan, reads, tails), strict=True):
             for (index, at), value in zip(wanted, values, strict=True):
                 if not isfinite(value):
                     where = f"candidate {index}, token {at}"
@@ -169,6 +168,14 @@ def evaluate(session, prefix, tails):
                 results[index][at] = value
     session.ids = list(prefix)
     return results
+
+
+def read(plan, reads, tails):
+    """Log-probabilities of the tokens of each of `reads`, in one round trip where the backend has one."""
+    rows = [output for output, _ in reads]
+    ids = [[tails[index][at] for index, at in wanted] for _, wanted in reads]
+    together = getattr(plan, "logprobs_of_rows", None)
+    return together(rows, ids) if together else map(plan.logprobs, rows, ids)
 
 
 def passes(session, prefix, tails, most):

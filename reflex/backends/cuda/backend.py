@@ -205,22 +205,21 @@ class Plan:
 
     def logprobs(self, row, token_ids):
         """log-softmax over the full vocabulary at the given ids."""
-        count = len(token_ids)
-        if not count:
-            return []
-        if min(token_ids) < 0 or max(token_ids) >= self.vocabulary:
-            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(token_ids))
-        self._row(row)
-        found = []
-        for first in range(0, count, QUERIES):
-            found += self._ask(row, token_ids[first : first + QUERIES])
-        return found
+        return self.logprobs_of_rows([row], [token_ids])[0]
 
-    def _ask(self, row, token_ids):
-        """One launch of the kernel `logprobs`."""
+    def logprobs_of_rows(self, rows, ids):
+        """[logprobs(row, ids of that row)], with one launch for all."""
+        pairs = [(self._row(row), token) for row, wanted in zip(rows, ids, strict=True) for token in wanted]
+        for _, token in pairs:
+            if not 0 <= token < self.vocabulary:
+                raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", token)
         if self.query is None:
             self.query = Query(self)
-        return self.query.run(row, token_ids)
+        found = []
+        for first in range(0, len(pairs), QUERIES):
+            found += self.query.run(pairs[first : first + QUERIES])
+        values = iter(found)
+        return [[next(values) for _ in wanted] for wanted in ids]
 
     def argmax(self, row):
         if self.fetched == self._row(row):
@@ -289,10 +288,11 @@ class Query:
         self.chain.add(plan.image.kernel("logprobs"), 1, values)
         plan.settle(self.chain)
 
-    def run(self, row, token_ids):
-        count, device, address = len(token_ids), self.plan.device, self.host.address
+    def run(self, pairs):
+        """Values of up to QUERIES (row, id)."""
+        count, device, address = len(pairs), self.plan.device, self.host.address
         numbers = native.view(address, 2 * QUERIES, "i")
-        for i, token in enumerate(token_ids):
+        for i, (row, token) in enumerate(pairs):
             numbers[i], numbers[QUERIES + i] = row, token
         self.chain.set(0, 6, count)
         self.chain.grid(0, (count + 127) // 128)

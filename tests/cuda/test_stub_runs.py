@@ -1,0 +1,164 @@
+"""What whole runs ask of the driver: unattended decoding, expanded weights, candidates, long prompts, a cache that grows.
+
+Over the stub driver, which computes nothing: counts of launches, copies and allocations. Needs the sm_90 kernels in cache/.
+"""
+
+import json
+import re
+from itertools import takewhile
+
+import process
+import pytest
+import tiny
+from stub import fake
+
+SLOTS, ROWS = 256, 512  # of a page of the cache; of the largest batch
+RUN = """
+import json
+from reflex.open import open_model
+from reflex.sample import Sampling
+_, _, session = open_model({path!r}, "cuda", 1024, weights={weights!r})
+plan = session.plan
+
+def step(count, at):
+    plan.evaluate([1] * count, at, list(range(at, at + count)), [0] * count, [0] * count, [count - 1])
+    return plan.argmax(0)
+
+def decode(most, at, ends=(5,), **settings):
+    step(1, at)
+    return [token for token, _ in plan.follow(1, at + 1, Sampling(**settings), 1, [1] * at, ends, most)]
+
+print(json.dumps([{body}, plan.memory.page_bytes]))
+plan.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
+        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
+    path = fake.build(tmp_path_factory.mktemp("stub"))
+    return path or pytest.skip("no C compiler")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Quantized, with heads that the kernels of many rows take."""
+    path = tmp_path_factory.mktemp("models") / "tiny.gguf"
+    tiny.write("llama-smollm", path, "Q8_0", width=128, heads=2, kv_heads=1, head_dim=64)
+    return path
+
+
+class Calls:
+    """Lines of the stub's log, without those that only wait or give back."""
+
+    def __init__(self, lines, result, page_bytes):
+        self.lines, self.result, self.page_bytes = lines, result, page_bytes
+        self.names = [line.split()[0] for line in lines]
+
+    def count(self, name):
+        return self.names.count(name)
+
+    def kernels(self, captured=False):
+        """Names of the kernels launched one by one, or into a graph."""
+        launches = [line.split() for line in self.lines if line.startswith("cuLaunchKernelEx ")]
+        return [words[1] for words in launches if (words[-1] == "captured") is captured]
+
+    @property
+    def pages(self):
+        return self.lines.count(f"cuMemAlloc_v2 {self.page_bytes}")
+
+
+@pytest.fixture
+def calls(library, model, tmp_path):
+    def run(body, weights="quantized"):
+        log = tmp_path / "calls.log"
+        log.unlink(missing_ok=True)
+        done = fake.python(RUN.format(path=str(model), body=body, weights=weights), fake.environment(library, log))
+        assert done.returncode == 0, done.stderr
+        return Calls(log.read_text().splitlines(), *json.loads(done.stdout))
+
+    return run
+
+
+CHOICES = [
+    ({}, []),
+    ({"temperature": 0.8}, ["sample_bins", "sample"]),
+    ({"repeat_penalty": 1.2}, ["penalize", "logits_stats"]),
+    ({"temperature": 0.8, "repeat_penalty": 1.2}, ["penalize", "logits_stats", "sample_bins", "sample"]),
+]
+
+
+@pytest.mark.parametrize(("settings", "choosing"), CHOICES, ids=lambda value: "-".join(value) or "greedy")
+def test_a_decode_run_is_one_graph_and_nothing_else(calls, settings, choosing):
+    few, many = (calls(f"decode({most}, 3, **{settings})") for most in (10, 50))
+    assert len(many.result) == 50
+    assert many.kernels(captured=True)[-len(choosing) - 2 :] == ["logits_stats", *choosing, "advance"]
+    assert many.count("cuGraphInstantiateWithFlags") == few.count("cuGraphInstantiateWithFlags") == 1
+    more = {name: many.count(name) - few.count(name) for name in set(many.names)}
+    more.pop("cuStreamQuery", 0)  # whoever waits long asks whether the device still runs
+    assert {name: count for name, count in more.items() if count} == {"cuGraphLaunch": 40}
+
+
+def test_one_graph_serves_every_run_of_its_kind(calls):
+    once, thrice = calls("decode(5, 3)"), calls("[decode(5, 3), decode(5, 9), decode(5, 20)]")
+    assert [len(tokens) for tokens in thrice.result] == [5, 5, 5]
+    assert thrice.count("cuGraphInstantiateWithFlags") == once.count("cuGraphInstantiateWithFlags") + 1  # of evaluate itself
+    assert thrice.kernels(captured=True).count("advance") == 1
+
+
+def test_whoever_wants_no_more_tokens_just_stops(calls):
+    body = "[[next(run) for _ in range(2)] for run in [plan.follow(1, step(1, 0) + 1, Sampling(), 1, [1], (5,), 40)]]"
+    stopped = calls(body)
+    assert 2 <= stopped.count("cuGraphLaunch") <= 2 + 4
+
+
+def test_expanded_weights_are_made_once(calls):
+    plain, wide = calls("decode(10, 3)"), calls("decode(10, 3)", "f16")
+    matrices = 7 * tiny.Model("llama-smollm").layers + 1
+    assert wide.kernels()[:matrices] == ["expand_Q8_0"] * matrices
+    assert len([name for name in wide.kernels() if name.startswith("expand_")]) == matrices
+    assert not any(name.startswith("expand_") for name in plain.kernels())
+    products = {name for name in wide.kernels(captured=True) if name.startswith("linear_")}
+    assert products and all("F16" in name or name.startswith("linear_tiles") for name in products)
+
+
+def test_candidates_are_one_batch(library, model, tmp_path):
+    def launches(candidates):
+        log = tmp_path / f"{len(candidates)}.log"
+        words = [word for text in candidates for word in ("--candidate", text)]
+        done = process.reflex("system1", model, "hello", *words, "--backend", "cuda", env=fake.environment(library, log))
+        assert done.returncode == 0, done.stderr
+        return Calls(log.read_text().splitlines(), None, 0)
+
+    two, many = launches([" a", " quick fox"]), launches([" quick fox", *(f" the {letter}" for letter in "bdefghijkm")])
+    for run in (two, many):
+        assert len([name for name in run.kernels() if name.startswith("embed_")]) == 1
+        assert run.kernels().count("logprobs") == 1
+        assert run.count("cuMemcpyDtoHAsync_v2") == 1
+
+
+def test_a_long_prompt_goes_in_batches(calls):
+    long = calls("[session.sync([1] * 700), step(1, 700)]")
+    tall = [line for line in long.lines if re.match(r"cuLaunchKernelEx embed_\w+ ", line)]
+    rows = [int(re.search(r"grid=\d+,(\d+),", line)[1]) for line in tall]
+    assert rows == [ROWS, 700 - ROWS, 1]
+    assert {"linear_tiles_32", "linear_tiles_32_narrow", "linear_tiles_64"} & set(long.kernels())
+    assert "attention_tile_64" in long.kernels()
+    assert long.pages == -(-701 // SLOTS)
+
+
+@pytest.mark.parametrize(("slots", "pages"), [(SLOTS, 1), (SLOTS + 1, 2), (3 * SLOTS - 1, 3)])
+def test_pages_come_when_their_first_slot_does(calls, slots, pages):
+    assert calls(f"step(1, {slots - 1})").pages == pages
+
+
+def test_a_decode_run_grows_over_a_page(calls):
+    inside, across = calls("decode(8, 240)"), calls("decode(12, 248)")
+    assert len(across.result) == 12
+    assert (inside.pages, across.pages) == (1, 2)
+    launches = [i for i, name in enumerate(across.names) if name == "cuGraphLaunch"]
+    page = [i for i, line in enumerate(across.lines) if line == f"cuMemAlloc_v2 {across.page_bytes}"][1]
+    assert launches[0] < page < launches[-1]
+    after = list(takewhile(lambda name: name != "cuGraphLaunch", across.names[page:]))
+    assert after == ["cuMemAlloc_v2", "cuMemsetD32Async", "cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"]
