@@ -14,6 +14,8 @@ ACTIVATIONS = {"silu": 0, "gelu": 1}
 SEGMENTS = 3
 TILE = 16  # weight rows of a tile of products of few tokens
 FEW = 16  # most tokens of linear_rows
+DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_dot holds
+REGISTERS = 65536  # of a multiprocessor
 RESIDENT = 3  # blocks of linear_row that share a multiprocessor
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
@@ -75,18 +77,35 @@ class Products(Batch):
         return MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale)
 
     def _row(self, record, source, sizes, outs):
-        """The product of one token."""
-        kinds = {size[0] for size in sizes}
-        lengths = {by_id(kind).elements for kind in kinds}
-        if len(lengths) > 1:  # no kernel has all of them: one launch each
-            apart = self._own_outs(record, 1) if record.mode == "gated" else outs
-            for step, size, out in zip(record.steps, sizes, apart, strict=True):
-                self._row_launch("linear_row_" + by_id(size[0]).name, [step], source, [size], [out], (0, 0, 1.0))
-            if record.mode == "gated":
-                self._gate(record, apart, 1)
+        """The product of one token: one launch for matrices that share a kernel, gate and up together if they can."""
+        parts = list(zip(record.steps, sizes, outs, strict=True))
+        groups = self._groups(parts)
+        if record.mode == "gated" and len(groups) > 1:
+            apart = self._own_outs(record, 1)
+            for kernel, group in self._groups(list(zip(record.steps, sizes, apart, strict=True))).items():
+                self._row_launch(kernel, group, source, (0, 0, 1.0))
+            self._gate(record, apart, 1)
             return
-        kernel = "linear_row_" + (by_id(kinds.pop()).name if len(kinds) == 1 else str(lengths.pop()))
-        self._row_launch(kernel, record.steps, source, sizes, outs, self._tail(record))
+        for kernel, group in groups.items():
+            self._row_launch(kernel, group, source, self._tail(record))
+
+    def _groups(self, parts):
+        """{kernel: parts}. A block format may have integer dot products, which are faster; else formats of equal block size
+        share a launch."""
+        groups = {}
+        others = {size[0] for _, size, _ in parts if self._dot(size[0]) not in self.image}
+        lengths = {by_id(kind).elements for kind in others}
+        for part in parts:
+            kind = part[1][0]
+            kernel = self._dot(kind)
+            if kernel not in self.image:
+                kernel = "linear_row_" + (by_id(kind).name if len(others) == 1 or len(lengths) > 1 else str(next(iter(lengths))))
+            groups.setdefault(kernel, []).append(part)
+        return groups
+
+    @staticmethod
+    def _dot(kind):
+        return "linear_dot_" + by_id(kind).name
 
     def _splits(self, sizes, gated, columns):
         """(warps that share a tile of weight rows by columns, blocks): no more blocks than run at once, where that can be."""
@@ -96,13 +115,28 @@ class Products(Batch):
             splits //= 2
         return splits, blocks(tiles * splits, 8)
 
-    def _row_launch(self, kernel, steps, source, sizes, outs, tail):
-        splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
-        columns = source[-1]
-        if len({size[0] for size in sizes}) == 1:
-            grid = min(grid, RESIDENT * self.multiprocessors)  # these go on with further tiles
-        values = (*source, *self._segments(steps, sizes, outs, False), *tail, splits)
-        self._add(kernel, (grid,), values, 1664 + blocks(columns, 256) * 576)
+    def _row_launch(self, kernel, parts, source, tail):
+        steps, sizes, outs = zip(*parts, strict=True)
+        gated, columns = tail[0] == MODES["gated"], source[-1]
+        if kernel.startswith("linear_dot"):
+            splits, grid = self._strands(kernel, sizes, gated, columns)
+            shared = 5 * columns // 2
+        else:
+            splits, grid = self._splits(sizes, gated, columns)
+            if len({size[0] for size in sizes}) == 1:
+                grid = min(grid, RESIDENT * self.multiprocessors)  # these go on with further tiles
+            shared = 1664 + blocks(columns, 256) * 576
+        self._add(kernel, (grid,), (*source, *self._segments(steps, sizes, outs, False), *tail, splits), shared)
+
+    def _strands(self, kernel, sizes, gated, columns):
+        """(strands that share a row by columns, blocks) of linear_dot: as many blocks as run at once, where there is work."""
+        registers = blocks(self.image.kernel(kernel).registers, 8) * 8
+        most = min(8, REGISTERS // (registers * DOT_THREADS)) * self.multiprocessors
+        units = sizes[0][2] if gated else sum(blocks(size[2], DOT_ROWS) for size in sizes)
+        splits = 1
+        while 2 * splits <= min(16, blocks(columns, 1024)) and blocks(2 * splits * units, 16) <= most:
+            splits *= 2
+        return splits, min(blocks(splits * units, 16), most)
 
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
