@@ -19,6 +19,8 @@ SETTINGS, STATE = 6, 5  # float64 and int64 words (kernels/cuda/sample.py, advan
 BLOCK = 8 * (SETTINGS + STATE) + 4 * (ENDS + LAST)  # bytes of a run's facts
 STOP_NO_NUMBER = 3
 COLUMNS = 4096  # logits per block of the sampling kernels
+MOST_SORTED = 2048  # tokens that the kernel `sample` sorts at once
+ENTRIES = 4  # words of the history before its ring: number of tokens, stop flag, two unused
 
 
 def supports(sampling, ends):
@@ -39,7 +41,7 @@ class Decoder:
         self.scratch = m.zeros("sampling scratch", 8 * COLUMNS)
         self.counters = m.zeros("sampling counters", 8)
         self.host = native.alloc(BLOCK, "decode block")
-        self.history = plan.device.pinned(16 + 8 * RING)
+        self.history = plan.device.pinned(4 * ENTRIES + 8 * RING)
         self.graphs = {}  # (drawn, penalized) -> (Graph, Chain)
 
     def graph(self, drawn, penalized):
@@ -71,7 +73,7 @@ class Decoder:
         if drawn:
             chosen = self.chosen
             chain.add(kernel("sample_bins"), parts, (logits, changed, settings, self.scratch, columns))
-            values = (logits, changed, settings, self.scratch, self.counters, chosen, columns, 2048)
+            values = (logits, changed, settings, self.scratch, self.counters, chosen, columns, MOST_SORTED)
             chain.add(kernel("sample"), parts, values)
         values = (
             chosen, logits, stats, m.ids, m.positions, m.cells, ends, ENDS, state, settings, self.history, RING, recent, count,
@@ -100,8 +102,8 @@ class Run:
         self.graph = decoder.graph(sampling.temperature != 0, penalized)
         self._write(sampling, draws, recent, ends)
         self.plan.place_request(token, slot)
-        self.ring = native.view(decoder.history, 4 + 2 * RING, "I")
-        self.values = native.view(decoder.history, 4 + 2 * RING, "f")
+        self.ring = native.view(decoder.history, ENTRIES + 2 * RING, "I")
+        self.values = native.view(decoder.history, ENTRIES + 2 * RING, "f")
         self.ring[0] = self.ring[1] = 0
 
     def _write(self, sampling, draws, recent, ends):
@@ -138,7 +140,7 @@ class Run:
             self.graph.launch()
             self.launched += 1
         self._wait()
-        at = 4 + 2 * (self.taken % RING)
+        at = ENTRIES + 2 * (self.taken % RING)
         self.taken += 1
         token, logprob = self.ring[at], self.values[at + 1]
         if self.ring[1] == STOP_NO_NUMBER and self.taken == self.ring[0]:

@@ -1,0 +1,246 @@
+"""What the run time repeats of the CUDA kernels' files is what those files say: grids, parameters, shared memory, layouts, flags.
+
+The run time never imports kernel files, so each of these numbers is written twice.
+"""
+
+import re
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba_cuda")
+sys.path.append(str(Path(__file__).parents[1] / "cuda"))  # the cases know sizes too, and the emulator holds them to it
+
+import tiny
+from cases import attention_row as row_cases
+from cases import attention_tile as tile_cases
+from cases import linear_row as linear_row_cases
+from cases import linear_tiles as linear_tiles_cases
+
+from reflex.arch import load_spec
+from reflex.backends.cuda import attention, backend, decode, gpu, launch, memory, persistent, products
+from reflex.backends.cuda.lowering import Lowering
+from reflex.gguf.reader import open_model
+from reflex.kernels.cuda import (
+    advance,
+    attention_inputs,
+    attention_row,
+    expand,
+    export,
+    linear_plain,
+    linear_row,
+    linear_rows,
+    linear_tiles,
+    linear_tiles_32,
+    linear_tiles_32_narrow,
+    linear_tiles_64,
+    logits,
+    penalize,
+    sample,
+)
+from reflex.kernels.cuda.compile import load_all
+from reflex.ops.gated import ACTIVATIONS
+from reflex.program import build
+from reflex.quant.types import TYPES
+
+KERNELS = load_all()
+MULTIPROCESSORS = 132
+SHAPES = {"64": linear_tiles_64.SHAPE, "32": linear_tiles_32.SHAPE, "32_narrow": linear_tiles_32_narrow.SHAPE}
+
+
+def ceil(count, size):
+    return -(-count // size)
+
+
+class Images:
+    """Every kernel there is, as a device of compute capability 9.0 has them."""
+
+    def __contains__(self, name):
+        return name in KERNELS and KERNELS[name].since <= 90 < KERNELS[name].before
+
+    def kernel(self, name):
+        assert name in self, name
+        return KERNELS[name]
+
+
+class Launches(list):
+    """A chain that only remembers: (kernel, grid, values, dynamic shared bytes)."""
+
+    def add(self, kernel, grid, values, shared=0, overlap=True):
+        self.append((kernel, (*grid, 1, 1)[:3], list(values), shared))
+
+    def repeat(self, first, last, changes=()):
+        start = len(self)
+        self.extend((kernel, grid, list(values), shared) for kernel, grid, values, shared in self[first:last])
+        for row, parameter, value in changes:
+            self[start + row - first][2][parameter] = value
+
+
+CHANGES = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forward": 512}
+WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
+NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
+MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",))]
+BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda p: f"{p[0][0]}-{p[0][1].get('head_dim', 'narrow')}-{p[1]}")
+def lowered(request, tmp_path_factory):
+    """Launches of each of BATCHES: [(rows, wanted, Launches)]."""
+    (name, changes), kind = request.param
+    file = open_model(str(tiny.write(name, tmp_path_factory.mktemp("sizes") / "m.gguf", kind, **changes)))
+    program = build(load_spec(file))
+    places = memory.Memory(memory.Layout(file), program, tiny.CONTEXT)
+    found = []
+    for rows, wanted in BATCHES:
+        chain = Launches()
+        Lowering(Images(), MULTIPROCESSORS, chain, file, program, places, rows, wanted).lower()
+        found.append((rows, wanted, chain))
+    yield found
+    file.close()
+
+
+def matrices(values, first, words):
+    """[(type, rows)] of the matrices among a product's parameters."""
+    return [(values[at + 1], values[at + 2]) for at in range(first, first + 3 * words, words) if values[at + 2]]
+
+
+def tiled(kernel, values):
+    shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
+    counts = [count for _, count in matrices(values, 4, 7)]
+    if values[-3] == 2:
+        counts = [2 * counts[0]]
+    return ceil(values[2], shape.tokens), sum(ceil(count, shape.rows) for count in counts)
+
+
+def few_rows(kernel, values):
+    return (ceil(sum(ceil(count, 16) for _, count in matrices(values, 4, 7)) * values[-1], linear_rows.WARPS),)
+
+
+def one_row(kernel, values):
+    """All tiles at once, or as many blocks as run at once."""
+    found = matrices(values, 5, 6)
+    tiles = ceil(sum(ceil(count, 16) for _, count in found) * values[-1], linear_row.WARPS)
+    return (tiles if len({type for type, _ in found}) > 1 else min(tiles, products.RESIDENT * MULTIPROCESSORS),)
+
+
+# kernel -> its grid by parameters; rows: those of the batch, or the wanted ones
+GRIDS = {
+    "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
+    r"embed_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
+    "rmsnorm(_add)?|halves": lambda k, v: ("rows",),
+    "head_rmsnorm": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
+    "select": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
+    r"gated_\w+|add": lambda k, v: (ceil(v[2], 4 * k.threads),),
+    "scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
+    r"linear_plain_\w+": lambda k, v: (ceil(v[5], linear_plain.WARPS),),
+    r"linear_row_\w+": one_row,
+    r"linear_rows_\w+": few_rows,
+    r"linear_tiles_\w+": tiled,
+    r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
+    r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
+    r"attention_row_\w+": lambda k, v: (v[17] * ceil(ceil(v[16], v[17]), 8), "splits", "rows"),
+    "logits_stats": lambda k, v: (ceil(v[4], logits.CHUNK), "rows"),
+}
+
+
+def test_grids_are_those_that_the_kernels_ask_for(lowered):
+    for rows, wanted, chain in lowered:
+        known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        for kernel, grid, values, _ in chain:
+            rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
+            for number, goal in zip(grid, (*rule(kernel, values), 1, 1), strict=False):
+                assert number in known.get(goal, {goal}), (kernel.name, grid)
+
+
+def test_parameters_have_the_kinds_of_the_signature(lowered):
+    for _, _, chain in lowered:
+        for kernel, _, values, _ in chain:
+            assert len(values) == len(kernel.signature)
+            for letter, value in zip(kernel.signature, values, strict=True):
+                if letter in export.POINTERS:
+                    assert value == 0 or value >> 56 == launch.TAG >> 8, (kernel.name, letter, value)
+                else:
+                    assert isinstance(value, float if letter == "f" else int), (kernel.name, letter, value)
+                    assert abs(value) < 1 << 31
+
+
+def test_dynamic_shared_memory(lowered):
+    for _, _, chain in lowered:
+        for kernel, _, values, shared in chain:
+            if kernel.name.startswith("attention_tile"):
+                assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
+            elif kernel.name.startswith("attention_row"):
+                assert shared == row_cases.shared_bytes(values[18], values[19], values[23])
+            elif kernel.name.startswith("linear_row_"):
+                assert shared == linear_row_cases.shared_bytes(values[4])
+            elif kernel.name.startswith("linear_tiles"):
+                assert shared == linear_tiles_cases.SHARED
+            else:
+                assert shared == 0
+
+
+# ---- numbers --------------------------------------------------------------------------------------------
+
+
+def test_token_tiles():
+    assert {name: (tokens, rows) for name, tokens, rows, _ in products.TOKEN_TILES} == {
+        name: (shape.tokens, shape.rows) for name, shape in SHAPES.items()
+    }
+    for shape in SHAPES.values():
+        stages = 4 * shape.tokens * linear_tiles.STAGE_WORDS * shape.stages * shape.splits
+        results = 4 * shape.tokens * linear_tiles.LINE * shape.row_warps * shape.splits
+        assert max(stages, results) <= products.TOKEN_TILE_BYTES
+
+
+def test_every_format_has_its_kernels():
+    for block in TYPES.values():
+        name = block.name
+        assert (f"linear_row_{name}" in KERNELS) == products.in_fragments(block.id), name
+        assert f"linear_plain_{name}" in KERNELS and f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
+
+
+def test_modes_and_activations():
+    assert list(ACTIVATIONS) == sorted(products.ACTIVATIONS, key=products.ACTIVATIONS.get)
+    assert products.MODES == {"store": 0, "add": 1, "gated": 2}
+
+
+def test_flags_of_attention():
+    names = ("Q_NORM", "K_NORM", "NORM_AFTER", "NEOX")
+    assert [getattr(attention, n) for n in names] == [getattr(attention_inputs, n) for n in names]
+    assert (attention.INPUTS, attention.EARLY) == (attention_row.INPUTS, attention_row.EARLY)
+    assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
+
+
+def test_pages():
+    import pages
+
+    assert memory.SLOTS == pages.PAGE
+    assert row_cases.LAYER_AT * attention.LAYER_UNIT == pages.LAYER_AT * 512
+    assert max(advance.FIRST_SLOT, advance.STOP) < memory.CELLS
+
+
+def test_expansion():
+    assert gpu.EXPANDED_AT_ONCE == expand.VALUES
+
+
+def test_logits():
+    assert backend.ROW_STATS == 4 * 4
+    assert decode.COLUMNS == logits.CHUNK == sample.CHUNK
+    assert KERNELS["logprobs"].threads == 128
+
+
+def test_state_of_a_decode_run():
+    assert decode.SETTINGS == penalize.PENALTY + 1 == sample.RANDOM + 2
+    assert decode.STATE == advance.PLACE + 1
+    assert decode.STOP_NO_NUMBER == advance.NO_NUMBER
+    assert decode.RING > decode.AHEAD and decode.RING & (decode.RING - 1) == 0
+    assert decode.COLUMNS >= sample.SCRATCH_WORDS  # int64 words of the scratch
+    assert decode.MOST_SORTED == sample.MOST
+    assert decode.ENTRIES == advance.ENTRIES
+
+
+def test_persistent():
+    declared = KERNELS["persistent"]
+    assert (declared.signature, declared.threads) == (persistent.PARAMETERS, persistent.THREADS)
