@@ -92,9 +92,9 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(128, 5, 2, 3, _fragment, planes=2, offset=32)
 
 
-def _dot(ptx, function):
+def _dot_loads(ptx):
     """A lane has 16 neighbours of each of the four groups of 32 in one half: two runs of 16 bytes and one of high bits."""
-    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    int32 = ptx.i32
 
     def place(b, t):
         return int32(16 * b + 8 * (t >> 1) + (t & 1))
@@ -114,6 +114,12 @@ def _dot(ptx, function):
         for i in range(3):
             raw[o + 15 + i] = ptx.ldg32_if(aligned, 4 * i, wanted)
         raw[o + 18] = ptx.ldg16_if(at, 208, wanted)
+
+    return place, load, load_head
+
+
+def _dot(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
 
     def word(raw, at, i, k, shift):
         low = ptx.shf_r(raw[at], raw[at + 1], shift)
@@ -152,7 +158,7 @@ def _dot(ptx, function):
             total = ptx.fmaf(f[2 * k + 1], float32(int32(odd * n[i + 2 * k + 1])), total)
         return float32(ptx.h2f_lo(raw[o + 18]) * total)
 
-    return place, load, load_head, codes, factors, finish
+    return (*_dot_loads(ptx), codes, factors, finish)
 
 
 DOT = Dot(19, 210, (0, 2, 4, 6), _dot, offset=32)

@@ -7,6 +7,7 @@ import re
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cuda"))  # the cases know sizes
 import tiny
 from cases import attention_row as row_cases
 from cases import attention_tile as tile_cases
+from cases import linear_dot as linear_dot_cases
 from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
@@ -29,6 +31,7 @@ from reflex.kernels.cuda import (
     attention_row,
     expand,
     export,
+    linear_dot,
     linear_plain,
     linear_row,
     linear_rows,
@@ -46,7 +49,7 @@ from reflex.program import build
 from reflex.quant.types import TYPES
 
 KERNELS = load_all()
-MULTIPROCESSORS = 132
+MULTIPROCESSORS, REGISTERS = 132, 64
 SHAPES = {"64": linear_tiles_64.SHAPE, "32": linear_tiles_32.SHAPE, "32_narrow": linear_tiles_32_narrow.SHAPE}
 
 
@@ -62,7 +65,8 @@ class Images:
 
     def kernel(self, name):
         assert name in self, name
-        return KERNELS[name]
+        found = KERNELS[name]
+        return SimpleNamespace(name=name, signature=found.signature, threads=found.threads, registers=REGISTERS)
 
 
 class Launches(list):
@@ -125,6 +129,13 @@ def one_row(kernel, values):
     return (tiles if len({type for type, _ in found}) > 1 else min(tiles, products.RESIDENT * MULTIPROCESSORS),)
 
 
+def integer_row(kernel, values):
+    """No more blocks than there is work for or run at once."""
+    found = [count for _, count in matrices(values, 5, 6)]
+    units = found[0] if values[-4] == 2 else sum(ceil(count, 2) for count in found)
+    return (min(ceil(units * values[-1], linear_dot.STRANDS), 65536 // (REGISTERS * kernel.threads) * MULTIPROCESSORS),)
+
+
 # kernel -> its grid by parameters; rows: those of the batch, or the wanted ones
 GRIDS = {
     "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
@@ -136,6 +147,7 @@ GRIDS = {
     "scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
     r"linear_plain_\w+": lambda k, v: (ceil(v[5], linear_plain.WARPS),),
     r"linear_row_\w+": one_row,
+    r"linear_dot_\w+": integer_row,
     r"linear_rows_\w+": few_rows,
     r"linear_tiles_\w+": tiled,
     r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
@@ -173,6 +185,8 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith("attention_row"):
                 assert shared == row_cases.shared_bytes(values[18], values[19], values[23])
+            elif kernel.name.startswith("linear_dot_"):
+                assert shared == linear_dot_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_row_"):
                 assert shared == linear_row_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_tiles"):
