@@ -45,8 +45,8 @@ def held(formats):
     return max(2 * (f.record.head + f.record.chunks * f.record.words) for f in formats)
 
 
-def first_step(format, rest, mixed):
-    """Device function that reads a tile's first step, for this format or by `rest`."""
+def first_step(format, rest, mixed, o=0):
+    """Device function that reads a tile's first step to `raw` from place `o` on, for this format or by `rest`."""
     record, id = format.record, format.block.id
     head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
     block_shift, element_shift = format.block.elements.bit_length() - 1, elements.bit_length() - 1
@@ -63,11 +63,11 @@ def first_step(format, rest, mixed):
             at = place(row, step, t)
             at8 = at + under
             wanted = uint32(1)
-            load_head(at, step, t, last, wanted, raw, 0)
-            load_head(at8, step, t, last, wanted, raw, head)
+            load_head(at, step, t, last, wanted, raw, o)
+            load_head(at8, step, t, last, wanted, raw, o + head)
             for c in range(chunks):
-                load_chunk(at, step, t, last, c, wanted, raw, 2 * (head + c * words))
-                load_chunk(at8, step, t, last, c, wanted, raw, 2 * (head + c * words) + words)
+                load_chunk(at, step, t, last, c, wanted, raw, o + 2 * (head + c * words))
+                load_chunk(at8, step, t, last, c, wanted, raw, o + 2 * (head + c * words) + words)
             return row, under
         return rest(type, w, r, below, step, columns, t, raw)
 

@@ -1,10 +1,11 @@
-"""linear_rows_<TOKENS>_<TYPE>: y = W h + b for up to 8 or 16 tokens, straight from the blocks of up to three matrices of that type.
+"""linear_rows_<TOKENS>_<TYPE>: y = W h + b for up to 8 or 16 tokens, straight from the blocks of up to three matrices of that
+type; linear_rows_32.py: up to 32.
 
 h is given by `halves` (xh, factor) for `count` tokens of `columns` values; columns: a multiple of the type's blocks and of
 32. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): out[token * stride + row]; unused ones have 0 rows.
 mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu,
-1 gelu). Tiles and `splits` are those of linear_row. Grid: ceil(tiles * splits / 8). No dynamic
-shared memory.
+1 gelu). Tiles and `splits` are those of linear_row; for 32 tokens a warp has two tiles (in mode 2 a gate and its up), and
+`splits` may be 8 in every mode. Grid: ceil(ceil(tiles / 1 or 2) * splits / 8). No dynamic shared memory.
 
 Weights are the A operand (quant/fragment.py), made float16 with their scales in registers (scales below 2**7); tokens are B,
 read through L1.
@@ -76,83 +77,141 @@ def _scale(format):
     return device(scale)
 
 
-def _tile(format, tokens):
-    """Device function for a warp's share of a tile, as in linear_row: adds to `sums`, four floats per eight tokens."""
+def _fetch(format, tokens):
+    """Device function: a lane's halves of the tokens in a unit of the step at byte `at` of their rows, to x from place `o` on."""
     record = format.record
-    head, words, planes, elements, parts = record.head, record.words, record.planes, record.elements, record.parts
-    part_chunks, step_words = record.chunks // parts, elements // 2
-    c_units, j_units, hop = record.c_units, record.j_units, record.hop == 32
-    block, nbytes, plain = format.block.elements, format.block.nbytes, record.offset is None
-    block_shift, part_units = block.bit_length() - 1, elements // parts // 32
+    planes, hop, tails = record.planes, record.hop == 32, format.block.elements < record.elements
+    part_chunks, part_units = record.chunks // record.parts, record.elements // record.parts // 32
+    c_units, j_units, groups = record.c_units, record.j_units, tokens // 8
+
+    def fetch(near, far, at, unit, line, x, o):
+        c, j = unit // planes, unit % planes
+        at = int32(at + 64 * (c // part_chunks * part_units + c % part_chunks * c_units + j * j_units))
+        if hop:
+            at = int32(at + 128 * c + 32 * j - 64 * (c * c_units + j * j_units))
+        for n in range(groups):
+            d = o + 4 * n
+            x0, x1, x2, x3 = uint32(0), uint32(0), uint32(0), uint32(0)
+            if not tails or at < 4 * line:
+                x0, x1, x2, x3 = ptx.ld128(near, int32(at + far[n]))
+            x[d], x[d + 1], x[d + 2], x[d + 3] = x0, x1, x2, x3
+
+    return device(fetch)
+
+
+@device
+def no_chunk(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
+    pass
+
+
+def _chunk(format, tokens, pairs, c):
+    """Device function: the products of a step's chunks up to `c`, each of whose words are replaced by the coming step's. One
+    function per chunk, as LLVM would not unroll a loop of this size. With two tiles `x` is read a unit ahead."""
+    record = format.record
+    head, words, planes, elements = record.head, record.words, record.planes, record.elements
+    part_chunks, units, ahead = record.chunks // record.parts, record.chunks * planes, pairs > 1
+    part, i = divmod(c, part_chunks)
+    c_units, j_units, hop, plain = record.c_units, record.j_units, record.hop == 32, record.offset is None
+    block, nbytes, held_words, groups = format.block.elements, format.block.nbytes, held([format]), tokens // 8
     half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
-    step_bytes, tails = max(elements // block, 1) * nbytes, block < elements
-    place, load_head, load_chunk, scales = format.place, format.load_head, format.load_chunk, format.scales
-    weights, scale, groups, grow = _weights(format), _scale(format), tokens // 8, 1 / SHRUNK
+    step_bytes, x_half, grow = max(elements // block, 1) * nbytes, ahead * tokens // 2, 1 / SHRUNK
+    place, load_chunk, scales = format.place, format.load_chunk, format.scales
+    weights, scale, fetch = _weights(format), _scale(format), _fetch(format, tokens)
+    before = _chunk(format, tokens, pairs, c - 1) if c else no_chunk
+
+    def chunk(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
+        before(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+        t = int32(lane & 3)
+        if not plain and i == 0:
+            for p in range(pairs):
+                b, d = p * held_words, 4 * p
+                s0, s1, m0, m1 = scales(raw, b, t, part)
+                factors[d] = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow)))
+                factors[d + 1] = ptx.f2h2(m0, m1)
+                s0, s1, m0, m1 = scales(raw, b + head, t, part)
+                factors[d + 2] = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow)))
+                factors[d + 3] = ptx.f2h2(m0, m1)
+        for j in range(planes):
+            unit, done = c_units * i + j_units * j, c * planes + j
+            if hop:
+                unit = i
+            if not ahead:
+                fetch(near, far, at, done, line, x, 0)
+            elif done + 1 < units:
+                fetch(near, far, at, done + 1, line, x, (done + 1) % 2 * x_half)
+            else:
+                fetch(near, far, following, 0, line, x, 0)
+            for p in range(pairs):
+                b, d, o = p * held_words, 4 * p, p * held_words + 2 * (head + c * words)
+                shift = uint32(uint32((int32(row[p]) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
+                v, m, v8, m8 = uint32(0), uint32(0), uint32(0), uint32(0)
+                if not plain:
+                    v, m = scale(factors[d], factors[d + 1], int32(unit), lane)
+                    v8, m8 = scale(factors[d + 2], factors[d + 3], int32(unit), lane)
+                p0, p1, p2, p3 = weights(raw, b, o, c, j, t, shift, v, m)
+                q0, q1, q2, q3 = weights(raw, b + head, o + words, c, j, t, shift, v8, m8)
+                for n in range(groups):
+                    f, e = done % 2 * x_half + 4 * n, p * 4 * groups + 4 * n
+                    s0, s1, s2, s3 = ptx.mma_f16(
+                        p0, q0, p1, q1, x[f], x[f + 1], sums[e], sums[e + 1], sums[e + 2], sums[e + 3]
+                    )
+                    sums[e], sums[e + 1], sums[e + 2], sums[e + 3] = ptx.mma_f16(
+                        p2, q2, p3, q3, x[f + 2], x[f + 3], s0, s1, s2, s3
+                    )
+        for p in range(pairs):
+            o, from_row = p * held_words + 2 * (head + c * words), place(row[p], coming, t)
+            load_chunk(from_row, coming, t, last, c, wanted, raw, o)
+            load_chunk(from_row + under[p], coming, t, last, c, wanted, raw, o + words)
+
+    return device(chunk)
+
+
+def _tile(format, tokens, pairs):
+    """Device function for a warp's share of `pairs` tiles: adds to `sums` [tile][eight tokens][4]."""
+    record = format.record
+    head, elements, ahead, hop = record.head, record.elements, pairs > 1, record.hop == 32
+    block_shift, held_words, x_bytes, factor_words = format.block.elements.bit_length() - 1, held([format]), 2 * elements, 4 * pairs
+    place, load_head, groups, x_words = format.place, format.load_head, tokens // 8, (1 + ahead) * tokens // 2
+    fetch, chunks = _fetch(format, tokens), _chunk(format, tokens, pairs, record.chunks - 1)
 
     def tile(xh, count, row, under, first, splits, columns, lane, raw, sums):
+        x, far = cuda.local.array(x_words, uint32), cuda.local.array(groups, int32)
+        factors = cuda.local.array(factor_words, uint32)
         last = int32(int32(columns >> block_shift) - 1)
         g, t = int32(lane >> 2), int32(lane & 3)
         line = int32(int32((columns + 31) & -32) >> 1)
         near = ptx.address(xh, int32(min(g, int32(count - 1)) * line))
-        far = int32(int32(min(int32(g + 8), int32(count - 1)) - min(g, int32(count - 1))) * line * 4)
+        for n in range(groups):
+            far[n] = int32(int32(min(int32(g + 8 * n), int32(count - 1)) - min(g, int32(count - 1))) * line * 4)
         x_at = int32(16 * t)  # bytes
         if hop:
             x_at = int32(16 * (t & 1) + 64 * (t >> 1))
         step = first
+        if ahead and int32(step * elements) < columns:
+            fetch(near, far, int32(x_at + step * x_bytes), 0, line, x, 0)
         while int32(step * elements) < columns:
-            coming = int32(step + splits)
+            coming, following = int32(step + splits), step
             wanted = uint32(int32(coming * elements) < columns)
-            at = place(row, coming, t)
-            at8 = at + under
-            shift = uint32(uint32((int32(row) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
-            for part in range(parts):
-                k, k8, m, m8 = uint32(0), uint32(0), uint32(0), uint32(0)
-                if not plain:
-                    s0, s1, m0, m1 = scales(raw, 0, t, part)
-                    k, m = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow))), ptx.f2h2(m0, m1)
-                    s0, s1, m0, m1 = scales(raw, head, t, part)
-                    k8, m8 = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow))), ptx.f2h2(m0, m1)
-                for i in range(part_chunks):
-                    c = part * part_chunks + i
-                    o = 2 * (head + c * words)
-                    for j in range(planes):
-                        unit = c_units * i + j_units * j
-                        if hop:
-                            unit = i
-                        a, b = uint32(0), uint32(0)
-                        e, f = uint32(0), uint32(0)
-                        if not plain:
-                            a, b = scale(k, m, int32(unit), lane)
-                            e, f = scale(k8, m8, int32(unit), lane)
-                        p0, p1, p2, p3 = weights(raw, 0, o, c, j, t, shift, a, b)
-                        q0, q1, q2, q3 = weights(raw, head, o + words, c, j, t, shift, e, f)
-                        x = int32(x_at + step * (step_words * 4) + 64 * (part * part_units + unit))
-                        if hop:
-                            x = int32(x_at + step * (step_words * 4) + 128 * i + 32 * j)
-                        for n in range(groups):
-                            x0, x1, x2, x3 = uint32(0), uint32(0), uint32(0), uint32(0)
-                            if not tails or x < 4 * line:
-                                x0, x1, x2, x3 = ptx.ld128(near, int32(x + n * far))
-                            d = 4 * n
-                            s0, s1, s2, s3 = ptx.mma_f16(
-                                p0, q0, p1, q1, x0, x1, sums[d], sums[d + 1], sums[d + 2], sums[d + 3]
-                            )
-                            sums[d], sums[d + 1], sums[d + 2], sums[d + 3] = ptx.mma_f16(p2, q2, p3, q3, x2, x3, s0, s1, s2, s3)
-                    load_chunk(at, coming, t, last, c, wanted, raw, o)
-                    load_chunk(at8, coming, t, last, c, wanted, raw, o + words)
-            load_head(at, coming, t, last, wanted, raw, 0)
-            load_head(at8, coming, t, last, wanted, raw, head)
+            if wanted:
+                following = coming
+            at, following = int32(x_at + step * x_bytes), int32(x_at + following * x_bytes)
+            chunks(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+            for p in range(pairs):
+                from_row = place(row[p], coming, t)
+                load_head(from_row, coming, t, last, wanted, raw, p * held_words)
+                load_head(from_row + under[p], coming, t, last, wanted, raw, p * held_words + head)
             step = coming
 
     return device(tile)
 
 
-def _finish(tokens):
-    """Device function: what the warps of a unit have left in `parts` [warp][token][16 rows], into the matrices' outputs."""
-    warp_sums = 16 * tokens
+def _finish(tokens, pairs):
+    """Device function: what the warps of a unit have left in `parts` [warp][tile][token][16 rows], for the outputs."""
+    tile_sums = 16 * tokens
+    warp_sums = pairs * tile_sums
 
     def value_of(parts, tile, log_splits, inside):
-        at = int32((tile << log_splits) * warp_sums + inside)
+        at = int32((tile // pairs << log_splits) * warp_sums + tile % pairs * tile_sums + inside)
         value = parts[uint32(at)]
         for k in range(1, WARPS):
             if k < (1 << log_splits):
@@ -162,9 +221,12 @@ def _finish(tokens):
     return device(value_of)
 
 
-def _kernel(format, tokens):
-    first, tile, value_of = first_step(format, no_first, False), _tile(format, tokens), _finish(tokens)
-    words, floats, warp_sums, all_sums = held([format]), tokens // 2, 16 * tokens, WARPS * 16 * tokens
+def made(format, tokens, pairs, module=__name__):
+    """The kernel of a format, for up to `tokens`, with `pairs` tiles per warp, declared by `module`."""
+    tile, value_of = _tile(format, tokens, pairs), _finish(tokens, pairs)
+    words, floats, tile_sums = held([format]), tokens // 2, 16 * tokens
+    all_words, all_floats, warp_sums, all_sums = pairs * words, pairs * floats, pairs * tile_sums, WARPS * pairs * tile_sums
+    first, second = first_step(format, no_first, False), first_step(format, no_first, False, words)
 
     def linear_rows(
         xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1,
@@ -173,34 +235,39 @@ def _kernel(format, tokens):
         ptx.pdl_launch()
         tid = int32(cuda.threadIdx.x)
         parts = cuda.shared.array(all_sums, float32, alignment=16)
-        raw = cuda.local.array(words, uint32)
-        sums = cuda.local.array(floats, float32)
+        raw = cuda.local.array(all_words, uint32)
+        sums = cuda.local.array(all_floats, float32)
+        row, under = cuda.local.array(pairs, int64), cuda.local.array(pairs, int32)
         tiles0, tiles1 = int32(int32(rows0 + 15) >> 4), int32(int32(rows1 + 15) >> 4)
         tiles = int32(tiles0 + tiles1 + int32(int32(rows2 + 15) >> 4))
         log_splits = int32(ptx.popc(uint32(splits - 1)))
-        shift = int32(3 - log_splits)  # a unit is 2 ** shift tiles
-        unit = int32(cuda.blockIdx.x)
-        index = int32(min(int32((unit << shift) + (tid >> (5 + log_splits))), int32(tiles - 1)))
-        segment, at = locate(index, mode, tiles0, tiles1)
-        r, below = lane_rows(at, int32((tid >> 2) & 7), pick(segment, rows0, rows1, rows2))
+        shift = int32(3 - log_splits)  # a unit is 2 ** shift times `pairs` tiles
+        unit = int32(int32(cuda.blockIdx.x) << shift)
         share = int32((tid >> 5) & (splits - 1))
-        row, under = first(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
+        for p in range(pairs):
+            index = int32(min(int32((unit + (tid >> (5 + log_splits))) * pairs + p), int32(tiles - 1)))
+            segment, at = locate(index, mode, tiles0, tiles1)
+            r, below = lane_rows(at, int32((tid >> 2) & 7), pick(segment, rows0, rows1, rows2))
+            if p == 0:
+                row[p], under[p] = first(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
+            else:
+                row[p], under[p] = second(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
         ptx.pdl_wait()
-        for i in range(floats):
+        for i in range(all_floats):
             sums[i] = float32(0)
         tile(xh, count, row, under, share, splits, columns, int32(tid & 31), raw, sums)
         tid = ptx.opaque(int32(cuda.threadIdx.x))
-        for i in range(floats):  # sums: [eight tokens][g, g + 8][tokens 2t, 2t + 1]
-            token = 8 * (i >> 2) + 2 * (tid & 3) + (i & 1)
-            inside = 16 * token + ((tid >> 2) & 7) + 8 * ((i >> 1) & 1)
+        for i in range(all_floats):  # sums: [tile][eight tokens][g, g + 8][tokens 2t, 2t + 1]
+            token = 8 * (i % floats >> 2) + 2 * (tid & 3) + (i & 1)
+            inside = i // floats * tile_sums + 16 * token + ((tid >> 2) & 7) + 8 * ((i >> 1) & 1)
             parts[uint32((tid >> 5) * warp_sums + inside)] = sums[i]
         cuda.syncthreads()
         done = int32(tid)
         while done < int32(warp_sums << shift):
-            index, inside = int32(done // warp_sums), int32(done & (warp_sums - 1))  # tile of the unit, place in it
+            index, inside = int32(done // tile_sums), int32(done & (tile_sums - 1))  # tile of the unit, place in it
             token = int32(inside >> 4)
             if token < count and mode == 2:
-                at = int32(((unit << shift) >> 1) + (index >> 1))
+                at = int32(((unit * pairs) >> 1) + (index >> 1))
                 output = int32(16 * at + (inside & 15))
                 if index & 1 == 0 and output < rows0:
                     gate = float32(value_of(parts, index, log_splits, inside) * factor[token])
@@ -210,8 +277,8 @@ def _kernel(format, tokens):
                     if biased1:
                         up += bias1[output]
                     out0[int64(token) * stride0 + output] = float32(activated(act, gate) * up)
-            elif token < count and (unit << shift) + index < tiles:
-                segment, at = locate(int32((unit << shift) + index), mode, tiles0, tiles1)
+            elif token < count and unit * pairs + index < tiles:
+                segment, at = locate(int32(unit * pairs + index), mode, tiles0, tiles1)
                 output = int32(16 * at + (inside & 15))
                 if output < pick(segment, rows0, rows1, rows2):
                     value = float32(value_of(parts, index, log_splits, inside) * factor[token])
@@ -224,10 +291,11 @@ def _kernel(format, tokens):
                     out[place] = value
             done = int32(done + THREADS)
 
+    linear_rows.__module__ = module
     return linear_rows
 
 
 SIGNATURE = "UFii" + "BiiFiFi" * 3 + "iifi"
 for _tokens in (8, 16):
     for _format in FORMATS.values():
-        kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_rows_{_tokens}_{_format.block.name}")(_kernel(_format, _tokens))
+        kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_rows_{_tokens}_{_format.block.name}")(made(_format, _tokens, 1))

@@ -20,6 +20,11 @@ def halves(x):
     return numpy.ascontiguousarray(swizzled).view("uint32").reshape(count, padded // 2), factor, values[:, :columns]
 
 
+def blocks_of(matrices, splits, tokens):
+    """Blocks of a launch; of 32 tokens a warp has two tiles."""
+    return ((tiles(matrices) + tokens // 32) // (1 + tokens // 32) * splits + 7) // 8
+
+
 def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale=1.0, tokens=8):
     xh, factor, x = halves(random.standard_normal((count, columns), "float32") * numpy.float32(3))
     products = [x @ m.values.T + (m.bias if m.biased else 0) for m in matrices]
@@ -38,7 +43,7 @@ def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale
         args += [*m.arguments(out), out.shape[1]]
     args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, act, scale, splits]
     largest = max(numpy.abs(w).max() for w in wanted)
-    grid = (tiles(matrices) * splits + 7) // 8
+    grid = blocks_of(matrices, splits, tokens)
     return Case(
         label, f"linear_rows_{tokens}_{matrices[0].block.name}", grid, args,
         {9 + 7 * i: w for i, w in enumerate(wanted)}, tolerance=4 * noise / largest + 1e-6,
@@ -53,26 +58,40 @@ def cases():
         yield case("16", [Matrix(block, 17, 256, random)], 16, 256, random, splits=8, tokens=16)
         pair = [Matrix(block, 20, 256, random), Matrix(block, 20, 256, random, biased=True)]
         yield case("gated", pair, 9, 256, random, mode=2, act=i % 2, splits=4, tokens=16)
+        one, count = [Matrix(block, 33, columns, random, biased=True)], (17, 25, 31, 32)[i % 4]
+        yield case("32", one, count, columns, random, splits=1 + i % 2, tokens=32)
+        yield case("gated-32", pair, 32 - i, 256, random, mode=2, act=i % 2, splits=8, tokens=32)
     block = fast()[-2]
     three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 130)]
     for splits in (1, 2, 8):
         yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5)
+        yield case(f"three-32-{splits}", three, 30, 768, random, splits=splits, mode=splits & 1, scale=0.5, tokens=32)
 
 
 def bench():
     random = numpy.random.default_rng(9)
     types = {block.name: block for block in fast()}
     for name in ("Q4_K", "Q6_K"):
-        for width, feed in ((1024, 3072), (4096, 12288)):
-            for label, rows, columns, mode in (("gate-up", (feed, feed), width, 2), ("down", (width,), feed, 1)):
+        for width, feed, heads in ((1024, 3072, 16), (2560, 9728, 32), (4096, 12288, 32)):
+            for label, rows, columns, mode in (
+                ("qkv", (heads * 128, 1024, 1024), width, 0), ("o", (width,), heads * 128, 1),
+                ("gate-up", (feed, feed), width, 2), ("down", (width,), feed, 1),
+            ):  # fmt: skip
                 matrices = [Weights(types[name], r, columns, random) for r in rows]
-                splits, grid = layout(matrices, columns, mode)
-                for tokens in (8, 16):
-                    xh, factor, _ = halves(random.standard_normal((tokens, columns), "float32"))
-                    args = [xh, factor, tokens, columns]
-                    for m in matrices:
-                        args += [*m.arguments(numpy.zeros((tokens, m.rows), "float32")), m.rows]
-                    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, 0, 1.0, splits]
-                    made = Case(f"{label}-{width}", f"linear_rows_{tokens}_{name}", grid, args, {}, emulate=False)
-                    made.bytes = sum(len(m.bytes) for m in matrices)
-                    yield made
+                usual, _ = layout(matrices, columns, mode)
+                for tokens in (8, 16, 32):
+                    for splits in (usual,) if tokens < 32 else (1, 2, 4, 8):
+                        yield timed(f"{label}-{width}-{splits}", matrices, tokens, columns, random, mode, splits)
+
+
+def timed(label, matrices, tokens, columns, random, mode, splits):
+    xh, factor, _ = halves(random.standard_normal((tokens, columns), "float32"))
+    args = [xh, factor, tokens, columns]
+    for m in matrices:
+        args += [*m.arguments(numpy.zeros((tokens, m.rows), "float32")), m.rows]
+    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, 0, 1.0, splits]
+    kernel = f"linear_rows_{tokens}_{matrices[0].block.name}"
+    made = Case(label, kernel, blocks_of(matrices, splits, tokens), args, {}, emulate=False)
+    made.bytes = sum(len(m.bytes) for m in matrices)
+    made.flops = 2 * sum(m.rows for m in matrices) * columns * tokens
+    return made
