@@ -13,9 +13,10 @@ MODES = {"store": 0, "add": 1, "gated": 2}
 ACTIVATIONS = {"silu": 0, "gelu": 1}
 SEGMENTS = 3
 TILE = 16  # weight rows of a tile of products of few tokens
-FEW = 16  # most tokens of linear_rows
 DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_dot holds
 REGISTERS = 65536  # of a multiprocessor
+FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
+PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_row that share a multiprocessor
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
@@ -115,6 +116,17 @@ class Products(Batch):
             splits //= 2
         return splits, blocks(tiles * splits, 8)
 
+    def _shares(self, sizes, columns):
+        """(warps that share two tiles by columns, blocks): whichever is done first where one block fits a multiprocessor."""
+        pairs = blocks(sum(blocks(size[2], TILE) for size in sizes), 2)
+
+        def spent(splits):
+            """In steps of 256 columns; getting started takes about one."""
+            return blocks(blocks(pairs * splits, 8), self.multiprocessors) * (1 + blocks(blocks(columns, 256), splits))
+
+        splits = min((1, 2, 4, 8), key=spent)
+        return splits, blocks(pairs * splits, 8)
+
     def _row_launch(self, kernel, parts, source, tail):
         steps, sizes, outs = zip(*parts, strict=True)
         gated, columns = tail[0] == MODES["gated"], source[-1]
@@ -146,12 +158,14 @@ class Products(Batch):
             outs = self._own_outs(record, rows)
         segments = self._segments(record.steps, sizes, outs, True)
         tail = (0, 0, 1.0) if apart else self._tail(record)
-        few = f"linear_rows_{8 if rows <= 8 else 16}_{by_id(sizes[0][0]).name}"
-        if rows <= FEW and few in self.image and len({size[0] for size in sizes}) == 1:
-            splits, grid = self._splits(sizes, tail[0] == MODES["gated"], source[-1])
-            self._add(few, (grid,), (pairs, factors, rows, source[-1], *segments, *tail, splits))
+        gated, columns = tail[0] == MODES["gated"], source[-1]
+        tokens = next((most for most in FEW if rows <= most), 0)
+        few = f"linear_rows_{tokens}_{by_id(sizes[0][0]).name}"
+        if few in self.image and len({size[0] for size in sizes}) == 1:
+            splits, grid = self._shares(sizes, columns) if tokens >= PAIRED else self._splits(sizes, gated, columns)
+            self._add(few, (grid,), (pairs, factors, rows, columns, *segments, *tail, splits))
         else:
-            self._tiles(sizes, (pairs, factors, rows, source[-1], *segments, *tail), tail[0] == MODES["gated"], rows)
+            self._tiles(sizes, (pairs, factors, rows, columns, *segments, *tail), gated, rows)
         if apart:
             self._gate(record, outs, rows)
 
