@@ -156,18 +156,28 @@ class Products(Batch):
         apart = record.mode == "gated" and sizes[0][0] != sizes[1][0]  # the kernel wants gate and up alike
         if apart:
             outs = self._own_outs(record, rows)
-        segments = self._segments(record.steps, sizes, outs, True)
         tail = (0, 0, 1.0) if apart else self._tail(record)
-        gated, columns = tail[0] == MODES["gated"], source[-1]
+        inputs = pairs, factors, rows, source[-1]
         tokens = next((most for most in FEW if rows <= most), 0)
-        few = f"linear_rows_{tokens}_{by_id(sizes[0][0]).name}"
-        if few in self.image and len({size[0] for size in sizes}) == 1:
-            splits, grid = self._shares(sizes, columns) if tokens >= PAIRED else self._splits(sizes, gated, columns)
-            self._add(few, (grid,), (pairs, factors, rows, columns, *segments, *tail, splits))
+        if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
+            self._few(tokens, record.steps, inputs, sizes, outs, tail)
         else:
-            self._tiles(sizes, (pairs, factors, rows, columns, *segments, *tail), gated, rows)
+            values = (*inputs, *self._segments(record.steps, sizes, outs, True), *tail)
+            self._tiles(sizes, values, tail[0] == MODES["gated"], rows)
         if apart:
             self._gate(record, outs, rows)
+
+    def _few(self, tokens, steps, inputs, sizes, outs, tail):
+        """The product of a few tokens: a launch for each type among the matrices."""
+        for kind in dict.fromkeys(size[0] for size in sizes):
+            mine = [(step, size, out) for step, size, out in zip(steps, sizes, outs, strict=True) if size[0] == kind]
+            some = [size for _, size, _ in mine]
+            if tokens >= PAIRED:
+                splits, grid = self._shares(some, inputs[-1])
+            else:
+                splits, grid = self._splits(some, tail[0] == MODES["gated"], inputs[-1])
+            values = (*inputs, *self._segments(*zip(*mine, strict=True), True), *tail, splits)
+            self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), values)
 
     def _tiles(self, sizes, values, gated, rows):
         """The widest tiles that still keep the multiprocessors busy."""
