@@ -99,6 +99,11 @@ def _fetch(format, tokens):
     return device(fetch)
 
 
+def reads_ahead(format, pairs):
+    """Whether tokens are read a unit before their use: there are registers for it."""
+    return pairs > 1 and format.record.offset is not None
+
+
 @device
 def no_chunk(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
     pass
@@ -106,10 +111,10 @@ def no_chunk(near, far, at, following, line, row, under, step, coming, wanted, l
 
 def _chunk(format, tokens, pairs, c):
     """Device function: the products of a step's chunks up to `c`, each of whose words are replaced by the coming step's. One
-    function per chunk, as LLVM would not unroll a loop of this size. With two tiles `x` is read a unit ahead."""
+    function per chunk, as LLVM would not unroll a loop of this size."""
     record = format.record
     head, words, planes, elements = record.head, record.words, record.planes, record.elements
-    part_chunks, units, ahead = record.chunks // record.parts, record.chunks * planes, pairs > 1
+    part_chunks, units, ahead = record.chunks // record.parts, record.chunks * planes, reads_ahead(format, pairs)
     part, i = divmod(c, part_chunks)
     c_units, j_units, hop, plain = record.c_units, record.j_units, record.hop == 32, record.offset is None
     block, nbytes, held_words, groups = format.block.elements, format.block.nbytes, held([format]), tokens // 8
@@ -169,7 +174,7 @@ def _chunk(format, tokens, pairs, c):
 def _tile(format, tokens, pairs):
     """Device function for a warp's share of `pairs` tiles: adds to `sums` [tile][eight tokens][4]."""
     record = format.record
-    head, elements, ahead, hop = record.head, record.elements, pairs > 1, record.hop == 32
+    head, elements, ahead, hop = record.head, record.elements, reads_ahead(format, pairs), record.hop == 32
     block_shift, held_words, x_bytes, factor_words = format.block.elements.bit_length() - 1, held([format]), 2 * elements, 4 * pairs
     place, load_head, groups, x_words = format.place, format.load_head, tokens // 8, (1 + ahead) * tokens // 2
     fetch, chunks = _fetch(format, tokens), _chunk(format, tokens, pairs, record.chunks - 1)
