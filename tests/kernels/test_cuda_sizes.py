@@ -119,7 +119,10 @@ def tiled(kernel, values):
 
 
 def few_rows(kernel, values):
-    return (ceil(sum(ceil(count, 16) for _, count in matrices(values, 4, 7)) * values[-1], linear_rows.WARPS),)
+    tiles = sum(ceil(count, 16) for _, count in matrices(values, 4, 7))
+    if int(kernel.name.split("_")[2]) >= products.PAIRED:
+        tiles = ceil(tiles, 2)
+    return (ceil(tiles * values[-1], linear_rows.WARPS),)
 
 
 def one_row(kernel, values):
@@ -212,6 +215,7 @@ def test_every_format_has_its_kernels():
     for block in TYPES.values():
         name = block.name
         assert (f"linear_row_{name}" in KERNELS) == products.in_fragments(block.id), name
+        assert all((f"linear_rows_{most}_{name}" in KERNELS) == products.in_fragments(block.id) for most in products.FEW), name
         assert f"linear_plain_{name}" in KERNELS and f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
 
 
