@@ -171,12 +171,12 @@ class Products(Batch):
         """The product of a few tokens: a launch for each type among the matrices."""
         for kind in dict.fromkeys(size[0] for size in sizes):
             mine = [(step, size, out) for step, size, out in zip(steps, sizes, outs, strict=True) if size[0] == kind]
-            some = [size for _, size, _ in mine]
+            own, some, apart = zip(*mine, strict=True)
             if tokens >= PAIRED:
                 splits, grid = self._shares(some, inputs[-1])
             else:
                 splits, grid = self._splits(some, tail[0] == MODES["gated"], inputs[-1])
-            values = (*inputs, *self._segments(*zip(*mine, strict=True), True), *tail, splits)
+            values = (*inputs, *self._segments(own, some, apart, True), *tail, splits)
             self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), values)
 
     def _tiles(self, sizes, values, gated, rows):
