@@ -162,3 +162,19 @@ def test_a_decode_run_grows_over_a_page(calls):
     assert launches[0] < page < launches[-1]
     after = list(takewhile(lambda name: name != "cuGraphLaunch", across.names[page:]))
     assert after == ["cuMemAlloc_v2", "cuMemsetD32Async", "cuMemcpyHtoDAsync_v2", "cuStreamSynchronize"]
+
+
+STOPS = [
+    ({"TOKENS": 6}, "DeviceError: the device stopped before the next token"),
+    ({"FAIL": "cuGraphLaunch:719@6"}, "CUDA_ERROR_LAUNCH_FAILED"),
+    ({"FAIL": "cuStreamQuery:700", "TOKENS": 6}, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    ({"FAIL": "cuMemAlloc_v2:2@5"}, "OutOfMemoryError"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), STOPS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_decode_run_that_stops_is_an_error(library, model, settings, said):
+    code = RUN.format(path=str(model), body="decode(300, 10)", weights="quantized")
+    done = fake.python(code, fake.environment(library, **settings))
+    assert done.returncode != 0
+    assert said in done.stderr.splitlines()[-1]

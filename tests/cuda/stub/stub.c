@@ -6,6 +6,7 @@
  *   STUB_DEVICES=1  STUB_CAPABILITY=9.0  STUB_DRIVER=12080  STUB_MEMORY=bytes of device memory
  *   STUB_MISSING=name           a kernel that no module has
  *   STUB_DELAY=milliseconds     that cuInit takes
+ *   STUB_TOKENS=most            that graphs of a decode loop make, all together
  * It refuses what the real one refuses or hangs at: calls without a context, overlapping registrations, private mappings.
  */
 #include <fcntl.h>
@@ -501,7 +502,8 @@ int cuGraphLaunch(Graph *ready, Stream *stream) {
     CALL("cuGraphLaunch", "launches=%d copies=%d", ready->launches, ready->copies);
     CONTEXT;
     (void)stream;
-    if (ready->history) {  // one more token, of id 0
+    static int made;
+    if (ready->history && made++ < atoi(setting("STUB_TOKENS", "1000000"))) {  // one more token, of id 0
         unsigned number = ready->history[0];
         ready->history[4 + 2 * (number & (ready->capacity - 1))] = 0;
         ready->history[0] = number + 1;
