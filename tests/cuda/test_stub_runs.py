@@ -100,6 +100,16 @@ def test_a_decode_run_is_one_graph_and_nothing_else(calls, settings, choosing):
     assert {name: count for name, count in more.items() if count} == {"cuGraphLaunch": 40}
 
 
+def test_the_command_decodes_on_the_device(library, model, tmp_path):
+    log = tmp_path / "calls.log"
+    words = ("--max-tokens", "9", "--temperature", "0.8", "--repeat-penalty", "1.2", "--seed", "3", "--backend", "cuda")
+    done = process.reflex("generate", model, "hello", *words, env=fake.environment(library, log))
+    assert done.returncode == 0, done.stderr
+    run = Calls(log.read_text().splitlines(), None, 0)
+    assert run.kernels(captured=True)[-5:] == ["penalize", "logits_stats", "sample_bins", "sample", "advance"]
+    assert 1 <= run.count("cuGraphLaunch") <= 8
+
+
 def test_one_graph_serves_every_run_of_its_kind(calls):
     once, thrice = calls("decode(5, 3)"), calls("[decode(5, 3), decode(5, 9), decode(5, 20)]")
     assert [len(tokens) for tokens in thrice.result] == [5, 5, 5]
