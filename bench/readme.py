@@ -109,6 +109,32 @@ def memory():
     return table(head, rows) + "\n" + measured_on(results)
 
 
+def device():
+    """The same on a GPU, beside llama.cpp on the same card and files."""
+    results, peers = record.read("device"), record.read("device-llama")
+    if not results or not peers:
+        return MISSING
+    ours, theirs = results[0], peers[0]["shapes"]
+    rows = []
+    for row in ours["speed"]:
+        other = theirs[row["shape"]]
+        pairs = [(row["cold"][state]["ms"]["median"], other[f"{state}_ms"]["median"]) for state in ("awake", "asleep")]
+        bare = [row["cold"][state]["bare_context_ms"]["median"] for state in ("awake", "asleep")]
+        cells = [f"**{mine:.0f}**, context {context:.0f} ({peer:.0f})" for (mine, peer), context in zip(pairs, bare, strict=True)]
+        names = ("decode_100", "decode_128"), ("prompt_512", "prompt_512"), ("prompt_32", "prompt_32")
+        cells += [f"**{row[mine]['median']:.0f}** ({other[peer]['median']:.0f})" for mine, peer in names]
+        rows.append([f"Qwen3 {row['shape']}", *cells])
+    head = ["Q4_K_M shapes", "cold system1, awake, ms", "asleep, ms", "decode, tok/s", "prompt 512, tok/s", "prompt 32, tok/s"]
+    count = ours["speed"][0]["cold"]["awake"]["ms"]["n"]
+    note = f"\n{ours['device']}; in brackets llama.cpp on the same card and files (llama-completion for one token without warm-up, "
+    note += "llama-bench; default options). Cold: whole process, spawn to exit, and what a process takes that only makes a "
+    note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
+    note += "they cost what real ones do. "
+    errors = "; ".join(f"{row['file'].partition('.')[0]} {row['max_std']:.3f}" for row in ours["models"])
+    note += f"Logits of real models differ from float32 arithmetic by at most, in standard deviations: {errors}. "
+    return table(head, rows) + note + measured_on([ours])
+
+
 def drawing():
     """The picture of the cold start, where there is one."""
     if not record.read("cold-*"):
@@ -137,7 +163,15 @@ def families():
     return "".join(f"- `{name}`: {_says(folder / f'{name}.py')}\n" for name in arch.families())
 
 
-BLOCKS = {"cold": cold, "warm": warm, "memory": memory, "picture": drawing, "tree": tree, "families": families}
+BLOCKS = {
+    "cold": cold,
+    "warm": warm,
+    "memory": memory,
+    "device": device,
+    "picture": drawing,
+    "tree": tree,
+    "families": families,
+}
 
 
 def fill(text):
