@@ -9,6 +9,7 @@ from ...errors import InternalError
 from ...program.records import BATCH
 from ...quant.types import by_id, by_name
 from .launch import relative
+from .lifetimes import INPUT, arrange, moments
 
 ALIGN = 256
 SLACK = 256  # readable bytes behind the arena, so that wide loads may run over an end
@@ -87,6 +88,22 @@ class Memory:
         self.pages = self.named("pages", 8 * self.page_count)
         self.stats = self.named("stats", 16 * self.wanted_rows)
         self.layer_places, self.page_bytes = self._page_layout()
+        self._share()
+
+    def _share(self):
+        """Hand out the activation buffers that launches use; in one place where their contents are not needed together."""
+        used = moments(self.program)
+        sizes = {name: up(self._bytes(name)) for name in used}
+        offsets, size = arrange(sizes, used)
+        base = self.named("activations", size)
+        self.places.update((name, base + at) for name, at in offsets.items())
+
+    def _bytes(self, name):
+        """Of an activation buffer."""
+        if name == INPUT:
+            widest = max(up(width, 32) for name, width in self.program.widths.items() if name != "logits")
+            return 2 * self.rows * widest
+        return 4 * (self.wanted_rows if name == "logits" else self.rows) * self.program.widths[name]
 
     def named(self, name, size):
         """The buffer called `name`, made on first use."""
@@ -109,14 +126,17 @@ class Memory:
 
     def buffer(self, name):
         """float32 [rows, width] of an activation buffer of the program."""
-        rows = self.wanted_rows if name == "logits" else self.rows
-        return self.named(name, 4 * rows * self.program.widths[name])
+        return self.named(name, self._bytes(name))
+
+    def halves(self):
+        """(values, factors) of the input of a product as half floats (kernels/cuda/halves.py)."""
+        return self.named(INPUT, self._bytes(INPUT)), self.named("factors", 4 * self.rows)
 
     def selected(self, name):
         """The wanted rows of a buffer."""
         if name == "logits":
             return self.buffer(name)
-        return self.named(name + " selected", 4 * self.rows * self.program.widths[name])
+        return self.named(name + " selected", 4 * self.wanted_rows * self.program.widths[name])
 
     def constant(self, name, data):
         """Bytes that are uploaded once with their arena; `data` is a function, called on first use."""

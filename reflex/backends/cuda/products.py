@@ -152,7 +152,7 @@ class Products(Batch):
 
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
-        pairs, factors, _ = self._halves(source, rows)
+        pairs, factors = self._halves(source, rows)
         apart = record.mode == "gated" and sizes[0][0] != sizes[1][0]  # the kernel wants gate and up alike
         if apart:
             outs = self._own_outs(record, rows)
@@ -208,16 +208,14 @@ class Products(Batch):
         return [(address, self._width(record.out))] * len(record.steps)
 
     def _halves(self, source, rows):
-        """(pairs, factors, sums) of the input as half floats, after the launch that makes them."""
-        m = self.memory
-        widest = max(blocks(width, 32) * 32 for name, width in self.program.widths.items() if name != "logits")
-        made = m.named("halves", 2 * m.rows * widest), m.named("factors", 4 * m.rows), m.named("sums", m.rows * widest // 4)
+        """(pairs, factors) of the input as half floats, after the launch that makes them."""
+        made = self.memory.halves()
         self._add("halves", (rows,), (*source, source[-1], *made))
         return made
 
     def _slow(self, record, source, sizes, outs, rows):
         """Products in formats without a matrix kernel of their own: one launch each, weights unpacked value by value."""
-        pairs, factors, _ = self._halves(source, rows)
+        pairs, factors = self._halves(source, rows)
         mode = 1 if record.mode == "add" else 0
         if record.mode == "gated":
             outs = self._own_outs(record, rows)

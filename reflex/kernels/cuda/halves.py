@@ -2,10 +2,10 @@
 
 A row x (times the norm's weights, when `normed`) becomes xh = float16(x * 2**-e), with e such that the largest magnitude
 lies in [2**14, 2**15) (e = 0 for a zero row), and factor = 2**e, divided by the root mean square of x when `normed`: a
-product of xh needs only a multiplication by `factor`. Within each four values the order is 0, 2, 1, 3. `sums` holds the
-sum of the rounded values of each 16. Rows are padded to a multiple of 32 columns with zeros.
+product of xh needs only a multiplication by `factor`. Within each four values the order is 0, 2, 1, 3. Rows are padded to a
+multiple of 32 columns with zeros.
 
-Grid: (rows). x has `stride` floats per row; xh padded / 2 words, sums padded / 16 floats.
+Grid: (rows). x has `stride` floats per row; xh padded / 2 words.
 """
 
 from numba import cuda
@@ -19,8 +19,8 @@ WARPS = THREADS // 32
 VALUES = 8  # a thread takes that many at a time
 
 
-@kernel("FFifiiUFF", threads=THREADS)
-def halves(x, norm, normed, eps, columns, stride, xh, factor, sums):
+@kernel("FFifiiUF", threads=THREADS)
+def halves(x, norm, normed, eps, columns, stride, xh, factor):
     ptx.pdl_launch()
     ptx.pdl_wait()
     tid = int32(cuda.threadIdx.x)
@@ -74,7 +74,7 @@ def halves(x, norm, normed, eps, columns, stride, xh, factor, sums):
             grow *= ptx.rsqrt(squares / float32(columns) + eps)
         factor[row] = grow
     i = int32(tid * VALUES)
-    while i < int32((padded + THREADS * VALUES - 1) & ~(THREADS * VALUES - 1)):  # all lanes: pairs of lanes share a sum
+    while i < padded:
         if vectors and i + VALUES <= columns:
             v[0], v[1], v[2], v[3] = ptx.ldf4(x, x_row + i)
             v[4], v[5], v[6], v[7] = ptx.ldf4(x, x_row + i + 4)
@@ -93,11 +93,5 @@ def halves(x, norm, normed, eps, columns, stride, xh, factor, sums):
         b = ptx.f2h2(v[1], v[3])
         c = ptx.f2h2(v[4], v[6])
         d = ptx.f2h2(v[5], v[7])
-        total = ptx.h2f_lo(a) + ptx.h2f_hi(a) + ptx.h2f_lo(b) + ptx.h2f_hi(b)
-        total += ptx.h2f_lo(c) + ptx.h2f_hi(c) + ptx.h2f_lo(d) + ptx.h2f_hi(d)
-        total += ptx.shfl_xor(total, int32(1))
-        if i < padded:
-            ptx.st128(xh, row * (padded >> 1) + (i >> 1), a, b, c, d)
-            if lane & 1 == 0:
-                sums[row * (padded >> 4) + (i >> 4)] = total
+        ptx.st128(xh, row * (padded >> 1) + (i >> 1), a, b, c, d)
         i = int32(i + THREADS * VALUES)

@@ -5,18 +5,16 @@ ORDER = numpy.array([0, 2, 1, 3])
 
 
 def halves(x, norm, eps):
-    """(xh, factor, sums) of rows of float32; norm: weights of an RMSNorm, or None."""
-    rows, columns = x.shape
+    """(xh, factor) of rows of float32; norm: weights of an RMSNorm, or None."""
     y = x.astype("f4") if norm is None else x * norm
-    y = numpy.pad(y, ((0, 0), (0, -columns % 32)))
+    y = numpy.pad(y, ((0, 0), (0, -x.shape[1] % 32)))
     most = numpy.abs(y).max(1)
     e = numpy.where(most > 0, numpy.floor(numpy.log2(numpy.maximum(most, 2.0**-112))) - 14, 0)
     factor = (2.0**e).astype("f4")
     xh = (y / factor[:, None]).astype("f2")
-    sums = xh.astype("f4").reshape(rows, -1, 16).sum(2)
     if norm is not None:
         factor = factor / numpy.sqrt((x.astype("f8") ** 2).mean(1) + eps)
-    return xh, factor.astype("f4"), sums
+    return xh, factor.astype("f4")
 
 
 def stored(xh):
@@ -27,15 +25,15 @@ def stored(xh):
 
 def case(label, x, norm, eps, stride=None, emulate=True):
     rows, columns = x.shape
-    xh, factor, sums = halves(x, norm, eps)
+    xh, factor = halves(x, norm, eps)
     padded, stride = xh.shape[1], stride or columns
     wide = numpy.full((rows, stride), numpy.nan, "f4")
     wide[:, :columns] = x
     out = numpy.full((rows, padded // 2), 0x7F7F7F7F, "u4")
-    floats = [numpy.full(shape, numpy.nan, "f4") for shape in (rows, (rows, padded // 16))]
-    args = [wide, x[0] if norm is None else norm, int(norm is not None), eps, columns, stride, out, *floats]
+    scales = numpy.full(rows, numpy.nan, "f4")
+    args = [wide, x[0] if norm is None else norm, int(norm is not None), eps, columns, stride, out, scales]
     yield Case(label, "halves", rows, args, {6: stored(xh)}, emulate=emulate, tolerance=0)
-    yield Case(f"{label}-sums", "halves", rows, args, {7: factor, 8: sums}, emulate=emulate, tolerance=1e-5)
+    yield Case(f"{label}-factors", "halves", rows, args, {7: factor}, emulate=emulate, tolerance=1e-5)
 
 
 def cases():

@@ -23,7 +23,7 @@ def matrix(block, rows, columns, random):
 def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=0, scale=0.5, emulate=True):
     """matrices: of matrix(). The bound: each product's operands are rounded to halves, weights after two roundings."""
     x = random.standard_normal((tokens, columns), "f4")
-    xh, factor, _ = halves(x, None, 0)
+    xh, factor = halves(x, None, 0)
     x = xh[:, :columns].astype("f4") * factor[:, None]
     products = [x @ w.T + biased * bias for _, _, w, bias in matrices]
     error = 4 * HALF * max(float((numpy.abs(x[:8]) ** 2 @ (w.T**2)).max()) ** 0.5 for _, _, w, _ in matrices)
