@@ -4,9 +4,11 @@ Owns the hold-back of text (partial UTF-8 by the tokenizer's stream, beginnings 
 Refuses, before any work, a prompt and length that the context cannot hold. Called by the API and the command line.
 """
 
-from .errors import InvalidInputError
+from math import isfinite
+
+from .errors import InternalError, InvalidInputError
 from .records import Record
-from .sample import Sampling, penalize, restore, uniform
+from .sample import Sampling, penalize, restore, uniform, whole
 
 DEFAULT_TOKENS = 256  # where the caller names no length: this many, or as many as the context holds
 
@@ -17,7 +19,8 @@ class Token(Record):
     index: int  # number of the token
     id: int | None  # None in a last event that only brings text which was held back
     text: str  # what may be shown now; may be empty
-    logprob: float | None  # natural logarithm of the model's own probability: no temperature, no penalty
+    bytes: bytes  # what the token itself stands for; may be a part of a character
+    logprob: float | None  # natural logarithm of the model's own probability: no temperature, no filter, no penalty
     __slots__ = (*__annotations__,)
 
 
@@ -50,8 +53,10 @@ class Generation:
         self.token_ids = []
         self.text = ""
         self.finish_reason = None
+        self._brought = 0  # characters of `text` that events have brought
         self._rest = ""  # held back when Ctrl-C came
         self._run = None  # tokens that the backend makes by itself, from the second on
+        self._stops = stop
         self._holder = StopHolder(stop)
         self._prompt = session.encode(prompt)
         self.prompt_tokens = len(self._prompt)
@@ -64,10 +69,9 @@ class Generation:
         if wanted is None:
             self.session.reserve(self.prompt_tokens, 1)
             return min(DEFAULT_TOKENS, self.session.context - self.prompt_tokens)
-        if wanted < 1 or wanted != int(wanted):
-            raise InvalidInputError("max_tokens has no meaning", "a whole number, 1 or more", repr(wanted))
+        wanted = whole("max_tokens", wanted, "a whole number, 1 or more", least=1)
         self.session.reserve(self.prompt_tokens, wanted)
-        return int(wanted)
+        return wanted
 
     def __iter__(self):
         return self
@@ -78,7 +82,7 @@ class Generation:
         try:
             return self._step()
         except KeyboardInterrupt:
-            self._rest = self._flush("interrupt")
+            self._rest = self._broken_off()
             raise
 
     def _step(self):
@@ -93,7 +97,8 @@ class Generation:
         shown = self._show(self._stream.feed(token))
         if self._holder.found:
             self.finish_reason = "stop"
-        return Token(count, token, shown, logprob)
+        self._brought = len(self.text)
+        return Token(count, token, shown, self.session.tokenizer.piece(token, False), logprob)
 
     def _next(self, count):
         """(the next token, its log-probability where that was asked for)."""
@@ -102,7 +107,7 @@ class Generation:
             session.sync(self._prompt)
         else:
             last = self.token_ids[-1]
-            if count == 1:
+            if count == 1 or (self._run is not None and session.disturbed):
                 self._run = session.follow(last, self.sampling, count, self._ends, self.max_tokens - count)
             if self._run is not None:
                 token, logprob = next(self._run)
@@ -121,9 +126,15 @@ class Generation:
             old = penalize(logits, set(self.session.ids[-sampling.repeat_last :]), sampling.repeat_penalty)
         try:
             if sampling.temperature == 0:
-                return plan.argmax(0)
-            random = uniform(sampling.seed, count)
-            return plan.sample(0, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, random)
+                token = plan.argmax(0)
+                usable = token >= 0
+            else:
+                random = uniform(sampling.seed, count)
+                token = plan.sample(0, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, random)
+                usable = isfinite(plan.logits(0)[token])
+            if not usable:
+                raise InternalError("the logits are not numbers", where=f"token {count + 1}", remedy="reflex check")
+            return token
         finally:
             if old:
                 restore(logits, old)
@@ -142,16 +153,26 @@ class Generation:
         self.finish_reason = "stop" if self._holder.found else reason
         return shown
 
+    def _broken_off(self):
+        """End where Ctrl-C came, be it in the middle of a step: the text is made again from the tokens there are. Returns what no
+        event has brought."""
+        self._stream, self._holder, self.text = self.session.tokenizer.stream(), StopHolder(self._stops), ""
+        for token in self.token_ids:
+            self._show(self._stream.feed(token))
+        self._flush("interrupt")
+        return self.text[self._brought :]
+
     def _finish(self, reason):
         shown = self._flush(reason)
         if not shown:
             raise StopIteration
-        return Token(len(self.token_ids), None, shown, None)
+        self._brought = len(self.text)
+        return Token(len(self.token_ids), None, shown, b"", None)
 
     def interrupt(self):
         """End now, or after Ctrl-C ended it; returns, once, the text that was held back and no event has brought."""
         if self.finish_reason is None:
-            self._rest = self._flush("interrupt")
+            self._rest = self._broken_off()
         rest, self._rest = self._rest, ""
         return rest
 
@@ -172,8 +193,8 @@ class StopHolder:
             stops = (stops,)
         self.stops = tuple(stops)
         for text in self.stops:
-            if not isinstance(text, str) or not text:
-                raise InvalidInputError("a stop string has no meaning", "at least one character", repr(text))
+            if not isinstance(text, str) or not text or any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InvalidInputError("a stop string has no meaning", "at least one character, all Unicode", repr(text))
         self.found = False
         self._held = ""
 
@@ -182,11 +203,12 @@ class StopHolder:
         if self.found:
             return ""
         text = self._held + text
-        places = [at for at in (text.find(stop) for stop in self.stops) if at >= 0]
+        # The stop string that is whole first counts, so that it makes no difference where tokens end.
+        places = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
         if places:
             self.found = True
             self._held = ""
-            return text[: min(places)]
+            return text[: min(places)[1]]
         keep = self._possible(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

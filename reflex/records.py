@@ -43,7 +43,8 @@ class Record:
         return tuple(getattr(self, name) for name in self.__slots__)
 
     def as_dict(self):
-        """Fields by name, ready for JSON or for a pandas frame; nested records become dictionaries, tuples become lists."""
+        """Fields by name, ready for JSON or for a pandas frame; nested records become dictionaries, tuples become
+        lists, bytes lists of numbers."""
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
 
     def _repr_html_(self):
@@ -56,7 +57,7 @@ def _plain(value):
         return value.as_dict()
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return list(value) if isinstance(value, bytes) else value
 
 
 def _short(value, limit=80):

@@ -1,7 +1,8 @@
 """Which token comes next: the sampling settings, the random numbers, and the definition that every backend's `sample` follows.
 
 Order, as in llama.cpp's default chain: repeat penalty (here, on the logits), top-k, top-p, min-p, and the temperature last.
-Temperature 0 takes the largest logit, the lowest id among equals; the repeat penalty acts there too. Called by generate.
+Temperature 0 takes the largest logit, the lowest id among equals; the repeat penalty acts there too, the filters change nothing.
+Log-probabilities that are reported are the model's own, before all of this. Called by generate; `system1` uses nothing of it.
 Refuses settings that have no meaning (negative temperature, top-p of 0, ...).
 """
 
@@ -10,6 +11,9 @@ from math import exp, fsum, isfinite
 from .errors import InvalidInputError
 
 MASK = (1 << 64) - 1
+COLDEST = 1e-30  # a smaller temperature draws no differently: of unequal logits only the largest is left
+LARGEST = (1 << 31) - 1  # no vocabulary and no context is larger
+STRONGEST = 1000.0  # repeat penalty; far larger ones leave the range of float32
 
 
 class Sampling:
@@ -18,24 +22,38 @@ class Sampling:
     __slots__ = ("min_p", "repeat_last", "repeat_penalty", "seed", "temperature", "top_k", "top_p")
 
     def __init__(self, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0, repeat_last=64, seed=None):
-        _require("temperature", temperature, isfinite(temperature) and temperature >= 0, "0 or more")
-        _require("top_k", top_k, top_k >= 0 and top_k == int(top_k), "a whole number, 0 (off) or more")
-        _require("top_p", top_p, 0 < top_p <= 1, "more than 0, at most 1 (off)")
-        _require("min_p", min_p, 0 <= min_p < 1, "0 (off) or more, less than 1")
-        _require("repeat_penalty", repeat_penalty, isfinite(repeat_penalty) and repeat_penalty > 0, "more than 0; 1 is off")
-        _require("repeat_last", repeat_last, repeat_last >= 0 and repeat_last == int(repeat_last), "a whole number, 0 or more")
-        self.temperature = float(temperature)
-        self.top_k = int(top_k)
-        self.top_p = float(top_p)
-        self.min_p = float(min_p)
-        self.repeat_penalty = float(repeat_penalty)
-        self.repeat_last = int(repeat_last)  # how many of the last tokens the penalty looks at
-        self.seed = fresh_seed() if seed is None else int(seed) & MASK
+        warmth = _number("temperature", temperature, lambda t: isfinite(t) and t >= 0, "0 or more")
+        self.temperature = max(warmth, COLDEST) if warmth else 0.0
+        self.top_k = min(whole("top_k", top_k, "a whole number, 0 (off) or more"), LARGEST)
+        self.top_p = _number("top_p", top_p, lambda p: 0 < p <= 1, "more than 0, at most 1 (off)")
+        self.min_p = _number("min_p", min_p, lambda p: 0 <= p < 1, "0 (off) or more, less than 1")
+        bounds = f"{1 / STRONGEST:g} to {STRONGEST:g}; 1 is off"
+        self.repeat_penalty = _number("repeat_penalty", repeat_penalty, lambda r: 1 / STRONGEST <= r <= STRONGEST, bounds)
+        # how many of the last tokens the penalty looks at
+        self.repeat_last = min(whole("repeat_last", repeat_last, "a whole number, 0 or more"), LARGEST)
+        self.seed = fresh_seed() if seed is None else whole("seed", seed, "a whole number", least=None) & MASK
 
 
-def _require(name, value, holds, expected):
-    if not holds:
+def _number(name, value, holds, expected):
+    """`value` as a float, refused where it is no number or has no meaning here."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, str) or not holds(number):
         raise InvalidInputError(f"{name} has no meaning", expected, repr(value))
+    return number
+
+
+def whole(name, value, expected, least=0):
+    """`value` as an int, refused where it is no whole number or below `least`."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value or (least is not None and number < least):
+        raise InvalidInputError(f"{name} has no meaning", expected, repr(value))
+    return number
 
 
 def fresh_seed():
@@ -72,7 +90,8 @@ def restore(logits, old):
 
 
 def choose(logits, temperature, top_k, top_p, min_p, random):
-    """The definition of `Plan.sample` over any sequence of floats: the id drawn by `random` in [0, 1).
+    """The definition of `Plan.sample` over any sequence of floats (finite or -inf, one at least finite): the id that `random` in
+    [0, 1) draws.
 
     Candidates are ordered by falling logit, equal ones by rising id. top-k keeps the first k; top-p the shortest prefix whose
     probability among those, at temperature 1, reaches top_p; min-p those at least min_p times as likely as the first. The draw

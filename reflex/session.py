@@ -53,16 +53,17 @@ class Batch:
 class _Slots:
     """The tokens whose keys and values the cache holds, slot by slot; shared by a session and its forks."""
 
-    __slots__ = ("ids",)
+    __slots__ = ("ids", "turn")
 
     def __init__(self):
         self.ids = []
+        self.turn = 0  # grows with every use of the plan
 
 
 class Session:
     """One timeline. `ids`: its tokens so far. Create it over a plan; copy it with `fork`."""
 
-    __slots__ = ("_encoded", "_slots", "backend", "ids", "longest", "model", "plan", "tokenizer")
+    __slots__ = ("_encoded", "_slots", "_turn", "backend", "ids", "longest", "model", "plan", "tokenizer")
 
     def __init__(self, plan, tokenizer, model="", backend="", longest=None, encoded=None):
         self.plan = plan
@@ -72,6 +73,7 @@ class Session:
         self.longest = plan.context if longest is None else longest  # tokens the model was trained for, for remedies
         self.ids = []
         self._slots = _Slots()
+        self._turn = 0  # of the backend's own run of tokens that this timeline began last, see `follow`
         self._encoded = encoded  # (text, ids) of a text encoded before, or None
 
     @property
@@ -80,7 +82,10 @@ class Session:
         return self.plan.context
 
     def encode(self, text):
-        """Token ids of a `text` that starts a timeline: a begin token where the file asks for one, never an end token."""
+        """Token ids of a `text` that starts a timeline: a begin token where the file asks for one, never an end token. A list
+        of token ids is taken as it is."""
+        if isinstance(text, (list, tuple)):
+            return checked_ids(text, self.plan.vocabulary)
         if self._encoded and self._encoded[0] == text:
             return list(self._encoded[1])
         return prompt_ids(self.tokenizer, text)
@@ -112,6 +117,7 @@ class Session:
         if batch.plain and batch.first_slot > len(have):
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
         del have[batch.first_slot :]
+        self._slots.turn += 1
         self.plan.evaluate(batch.ids, batch.first_slot, batch.positions, batch.shared, batch.branch, batch.outputs)
         have += batch.ids[: batch.plain]
 
@@ -141,7 +147,20 @@ class Session:
         """An iterator of (id, log-probability) of the tokens after `token`, the next of this timeline, which the backend makes
         by itself; None where it cannot. Whatever is taken from it must be told to `accept`, `token` first."""
         start = getattr(self.plan, "follow", None)
-        return start and start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most)
+        if start is None:
+            return None
+        slots = self._slots
+        if self.held(self.ids) < len(self.ids):  # another timeline has used the cache since
+            self.sync(self.ids)
+        del slots.ids[len(self.ids) :]  # the backend writes there before it is asked for tokens
+        slots.turn += 1
+        self._turn = slots.turn
+        return start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most)
+
+    @property
+    def disturbed(self):
+        """Whether the plan computed something else since `follow`, so that its run of tokens is worth nothing any more."""
+        return self._turn != self._slots.turn
 
     def accept(self, token):
         """The backend has computed `token` as the next of this timeline (see `follow`)."""
@@ -177,6 +196,20 @@ def prompt_ids(tokenizer, text):
         remedy = "give at least one character: this model has no begin token to start from"
         raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens", remedy=remedy)
     return ids
+
+
+def checked_ids(ids, vocabulary):
+    """Token ids as a list of int, refused where there is none or one that the model does not have."""
+    if not ids:
+        raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens")
+    found = []
+    for index, token in enumerate(ids):
+        number = token.__index__() if hasattr(token, "__index__") else -1
+        if not 0 <= number < vocabulary:
+            expected, where = f"a whole number from 0 to {vocabulary - 1}", f"token {index}"
+            raise InvalidInputError("this is no token of the model", expected, repr(token), where)
+        found.append(number)
+    return found
 
 
 def raw(text):

@@ -163,8 +163,9 @@ class Plan:
         return (x[list(token_ids)] - np.log(np.exp(x).sum())).tolist()
 
     def argmax(self, row):
-        """The most probable id, the lowest one on ties."""
-        return int(self._logits[row].argmax())
+        """The most probable id, the lowest one on ties; -1 where the logits are not numbers."""
+        best = int(self._logits[row].argmax())  # numpy takes NaN for the largest
+        return best if self._logits[row, best] == self._logits[row, best] else -1
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
         """One id drawn with the uniform number `random` in [0, 1)."""

@@ -8,7 +8,7 @@ import random
 from array import array
 from hashlib import blake2b
 
-from reflex.sample import choose
+from reflex.sample import choose, penalize, uniform
 
 PIECES = ["is ", " is", " Paris", " Lon", "don", " the", "the", "aa", " b", "\n\n", "\u00e9", "ab", " P"]
 
@@ -66,7 +66,7 @@ class FakeStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token):
-        return self._decoder.decode(self._tokenizer.piece(token))
+        return self._decoder.decode(self._tokenizer.piece(token, False))
 
     def finish(self):
         return self._decoder.decode(b"", True)
@@ -127,9 +127,52 @@ class FakePlan:
         self.closed = True
 
 
-def session(context=64, script=None, **options):
+class FollowingPlan(FakePlan):
+    """Makes tokens by itself, as the cuda backend does: up to AHEAD of them before they are asked for, in the one place there is,
+    so that any other use of the plan spoils a run that is under way."""
+
+    AHEAD = 4
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.follows = 0
+        self._owner = None
+
+    def evaluate(self, *args):
+        self._owner = None
+        super().evaluate(*args)
+
+    def follow(self, token, slot, sampling, draws, recent, ends, most):
+        assert [held and held[1] for held in self._slots[:slot]] == recent[:-1], "the cache lacks what comes before"
+        self.follows += 1
+        self._owner = run = self._make(token, slot, sampling, draws, list(recent), ends, most)
+        return run
+
+    def _make(self, token, slot, sampling, draws, recent, ends, most):
+        ready, me = [], None
+        while most or ready:
+            me = me or self._owner
+            if self._owner is not me:
+                raise AssertionError("a run goes on although the plan was used for something else")
+            while most and len(ready) < self.AHEAD and not (ready and ready[-1][0] in ends):
+                super().evaluate([token], slot, [slot], [0], [0], [0])
+                row = self._rows[0]
+                token = self._choose(row, sampling, recent, uniform(sampling.seed, draws))
+                ready.append((token, self.logprobs(0, [token])[0]))
+                recent.append(token)
+                slot, draws, most = slot + 1, draws + 1, most - 1
+            yield ready.pop(0)
+
+    def _choose(self, row, sampling, recent, random):
+        changed = row[:]
+        if sampling.repeat_penalty != 1 and sampling.repeat_last:
+            penalize(changed, set(recent[-sampling.repeat_last :]), sampling.repeat_penalty)
+        return choose(changed, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, random)
+
+
+def session(context=64, script=None, plan=FakePlan, **options):
     """A Session over a FakePlan."""
     from reflex.session import Session
 
     tokenizer = FakeTokenizer(**options)
-    return Session(FakePlan(tokenizer.size, context, script), tokenizer, "fake.gguf", "fake")
+    return Session(plan(tokenizer.size, context, script), tokenizer, "fake.gguf", "fake")

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fakes import FakeTokenizer, session
+from fakes import FakeTokenizer, FollowingPlan, session
 
 from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.generate import Generation, StopHolder, generate
@@ -262,3 +262,47 @@ def test_settings_without_meaning_are_refused(settings):
 def test_stop_strings_without_meaning_are_refused(stop):
     with pytest.raises(InvalidInputError):
         generate(session(), PROMPT, stop=stop)
+
+
+# ---- where the backend makes tokens by itself ---------------------------------------------------------------
+
+SAMPLED = {"temperature": 1.3, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "repeat_penalty": 1.4, "seed": 5}
+
+
+@pytest.mark.parametrize("settings", [{}, SAMPLED])
+def test_a_backend_that_makes_tokens_by_itself_gives_the_same_events(settings):
+    plain = list(generate(session(), PROMPT, max_tokens=12, logprobs=True, **settings))
+    followed = session(plan=FollowingPlan)
+    assert list(generate(followed, PROMPT, max_tokens=12, logprobs=True, **settings)) == plain
+    assert followed.plan.follows == 1
+    assert all(event.logprob is not None for event in plain if event.id is not None)
+
+
+@pytest.mark.parametrize("settings", [{}, SAMPLED])
+@pytest.mark.parametrize("moment", [1, 2, 5])
+def test_a_stream_goes_on_after_another_timeline_used_the_backend(settings, moment):
+    want = list(generate(session(), PROMPT, max_tokens=12, logprobs=True, **settings))
+    s = session(plan=FollowingPlan)
+    found = []
+    for event in generate(s, PROMPT, max_tokens=12, logprobs=True, **settings):
+        found.append(event)
+        if event.index + 1 == moment:
+            s.fork().sync([40, 41, 42, 43])
+    assert found == want
+    assert s.plan.follows == (1 if moment == 1 else 2)
+
+
+def test_two_streams_of_a_backend_that_makes_tokens_by_itself_stay_apart():
+    s = session(plan=FollowingPlan)
+    first, second = (generate(s.fork(), text, max_tokens=6) for text in (PROMPT, "other"))
+    pairs = list(zip(first, second, strict=True))
+    for number, text in enumerate((PROMPT, "other")):
+        assert [pair[number] for pair in pairs] == list(generate(session(), text, max_tokens=6))
+
+
+def test_an_end_token_of_the_backends_own_run_ends_the_text():
+    ids = FakeTokenizer().encode("hello</s>more")
+    s = session(script={2 + number: token for number, token in enumerate(ids)}, plan=FollowingPlan)
+    result = generate(s, PROMPT, max_tokens=20).result()
+    assert (result.text, result.finish_reason) == ("hello", "stop")
+    assert s.sync([*s.ids, 77]) == len(s.ids) - 1, "the cache is known to hold what was shown"
