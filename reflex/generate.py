@@ -45,7 +45,7 @@ class Generation:
 
     Attributes at any time: `text` (shown so far), `token_ids`, `finish_reason` (None while running), `prompt_tokens`, `seed`."""
 
-    def __init__(self, session, prompt, max_tokens=None, stop=(), logprobs=False, sampling=None):
+    def __init__(self, session, prompt, max_tokens=None, stop=(), logprobs=False, sampling=None, constraint=None):
         self.session = session
         self.sampling = sampling or Sampling()
         self.seed = self.sampling.seed
@@ -63,6 +63,7 @@ class Generation:
         self.max_tokens = self._length(max_tokens)
         self._stream = session.tokenizer.stream()
         self._ends = session.tokenizer.eog
+        self._walk = constraint and constraint.begin(self.max_tokens, self._holder.stops)  # constrain/guide.py
 
     def _length(self, wanted):
         """How many tokens to make; refuses what does not fit."""
@@ -88,12 +89,16 @@ class Generation:
     def _step(self):
         """Compute one token; returns its event, or the last event."""
         count = len(self.token_ids)
+        if self._walk and self._walk.finished:
+            return self._finish("stop")
         if count == self.max_tokens:
             return self._finish("length")
         token, logprob = self._next(count)
         if token in self._ends:
             return self._finish("stop")
         self.token_ids.append(token)
+        if self._walk:
+            self._walk.accept(token)
         shown = self._show(self._stream.feed(token))
         if self._holder.found:
             self.finish_reason = "stop"
@@ -107,7 +112,7 @@ class Generation:
             session.sync(self._prompt)
         else:
             last = self.token_ids[-1]
-            if count == 1 or (self._run is not None and session.disturbed):
+            if (count == 1 and not self._walk) or (self._run is not None and session.disturbed):
                 self._run = session.follow(last, self.sampling, count, self._ends, self.max_tokens - count)
             if self._run is not None:
                 token, logprob = next(self._run)
@@ -125,7 +130,10 @@ class Generation:
             logits = plan.logits(0)
             old = penalize(logits, set(self.session.ids[-sampling.repeat_last :]), sampling.repeat_penalty)
         try:
-            if sampling.temperature == 0:
+            if self._walk:
+                token = self._walk.pick(plan.logits(0), sampling, count)
+                usable = token >= 0
+            elif sampling.temperature == 0:
                 token = plan.argmax(0)
                 usable = token >= 0
             else:
@@ -228,6 +236,6 @@ class StopHolder:
         return text
 
 
-def generate(session, prompt, max_tokens=None, stop=(), logprobs=False, **settings):
+def generate(session, prompt, max_tokens=None, stop=(), logprobs=False, constraint=None, **settings):
     """Start a Generation of `prompt`; `settings` are those of Sampling (temperature, top_k, top_p, min_p, repeat_penalty, seed)."""
-    return Generation(session, prompt, max_tokens, stop, logprobs, Sampling(**settings))
+    return Generation(session, prompt, max_tokens, stop, logprobs, Sampling(**settings), constraint)
