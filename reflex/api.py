@@ -11,6 +11,7 @@ Refuses more than one request at a time by design: it computes in the calling th
 from .check import check as _check
 from .errors import StateError
 from .generate import generate as _generate
+from .rules import DEFAULT as _DEFAULT
 from .score import score as _score
 from .session import Batch, Session
 
@@ -53,9 +54,18 @@ class Model:
         """The most tokens of prompt and answer together."""
         return self._live().context
 
-    def system1(self, prompt, candidates, rule="sum", temperature=1.0, terminator=""):
-        """Score candidate continuations in one forward pass; returns a Decision. See reflex/score.py for the rules."""
-        return _score(self._live(), prompt, candidates, rule, temperature, terminator)
+    def system1(self, prompt, candidates, rule=_DEFAULT, temperature=1.0, terminator="", prior=""):
+        """Score candidate continuations of `prompt` in one forward pass; returns a Decision, which is frozen.
+
+        `candidates`: a list of str or bytes. `rule`: sum (natural logarithm of the candidate's probability after the prompt),
+        mean (the same per token), byte (per byte of text) or pmi (the sum less that of the same tokens after `prior`).
+        `temperature` divides the scores before the softmax over the candidates. `terminator`: a text that ends every
+        candidate. `prior`: by default the begin token where the model's texts start with it, else a line break.
+
+        `decision.candidates[i]`: token_ids and logprobs (one float per token), sum, mean, per_byte, pmi, probability. The first
+        of equals wins. What may surprise - duplicates, prefixes, merged seams - is in `decision.warnings`. No score depends on
+        the order of candidates or on what was computed before. Raises InvalidInputError and ContextOverflowError before work."""
+        return _score(self._live(), prompt, candidates, rule, temperature, terminator, prior)
 
     def generate(self, prompt, stream=False, max_tokens=None, stop=(), logprobs=False, **sampling):
         """Continue `prompt`; returns a Generated (its str() is the text), or with `stream` an iterator of Token events.

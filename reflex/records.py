@@ -47,6 +47,10 @@ class Record:
         lists, bytes lists of numbers."""
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
 
+    def replace(self, **named):
+        """A copy with some fields changed."""
+        return type(self)(**({name: getattr(self, name) for name in self.__slots__} | named))
+
     def _repr_html_(self):
         rows = [(name, _short(getattr(self, name))) for name in self.__slots__]
         return table(("field", "value"), rows)
@@ -65,8 +69,20 @@ def _short(value, limit=80):
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+class Markup(str):
+    """A cell that is HTML already."""
+
+
+def bar(share):
+    """HTML of a bar that fills `share` (0 to 1) of its cell."""
+    style = "display:inline-block;width:8em;height:0.8em;background:rgba(128,128,128,.2)"
+    return f'<span style="{style}"><span style="{style};width:{8 * share:.2f}em;background:#4e79a7"></span></span>'
+
+
 def escape(text):
     """`text` with the characters that HTML gives a meaning replaced; line breaks are shown as a sign."""
+    if isinstance(text, Markup):
+        return text
     text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     return text.replace("\n", "↵")
 

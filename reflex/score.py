@@ -1,39 +1,42 @@
 """Scores fixed candidate answers: the log-probability of every candidate token after the prompt, and the decision among them.
 
-Owns the token ids of candidates, the packing of prompt and candidates into one forward pass, and the arithmetic of the rules.
-Refuses empty candidates, unknown rules and what the context cannot hold, before any work. Called by the API and the command line.
+Owns the token ids of candidates, where they part from the prompt's, and the decision with its warnings; the rules' arithmetic is
+in `rules`. Refuses unknown rules and what the context cannot hold, before any work. Called by the API and the command line.
 
 A candidate's log-probabilities do not depend on the order of candidates or on what was cached: the prompt is always computed
 as plain text and a candidate always as a branch behind it, whatever shares the pass.
 """
 
-from itertools import pairwise
-from math import exp, fsum, isfinite, log2
+from math import fsum, isfinite
 
-from .errors import InternalError, InvalidInputError, closest
-from .records import Record, table
+from .errors import InternalError, InvalidInputError
+from .records import Markup, Record, bar, table
+from .rules import DEFAULT, RULES, best_of, checked, entropy_bits, score_of, softmax
 from .session import BATCH, Batch, raw
 
-RULES = ("sum", "mean", "byte")
 LOGITS_BYTES = 32 << 20  # bound on the logits of one pass, whatever the number of candidates
+NAMED = 8  # most candidates or pairs that one warning names
+SHOWN = 40  # most rows of a decision in a notebook
+NO_BEGIN = "\n"  # the prior text of models whose timelines start with no token of their own
 
 
 class Candidate(Record):
-    """One scored answer."""
+    """One scored answer. Scores are natural logarithms; None where the candidate has none: it is empty, or no prior was scored."""
 
     index: int  # place in the list of candidates
     text: str
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]  # natural logarithms, one per token
-    sum: float  # of logprobs
-    mean: float  # sum per token
-    per_byte: float  # sum per byte of the scored text
-    probability: float  # among the candidates
+    logprobs: tuple[float, ...]  # one per token, log-softmax over the whole vocabulary
+    sum: float | None  # of logprobs
+    mean: float | None  # sum per token
+    per_byte: float | None  # sum per byte of the scored text: the candidate, the terminator, what a seam took of the prompt
+    probability: float  # among the candidates, under the rule and the temperature
+    pmi: float | None  # sum less that of the same tokens after the prior
     __slots__ = (*__annotations__,)
 
 
 class Decision(Record):
-    """What `system1` found."""
+    """What `system1` found. `pandas.DataFrame(decision.as_dict()["candidates"])` is a frame with a row per candidate."""
 
     command: str
     model: str  # path of the file
@@ -54,48 +57,53 @@ class Decision(Record):
         return self.candidates[self.best_index]
 
     def _repr_html_(self):
-        titles = ("candidate", "probability", "sum", "mean", "per byte", "tokens")
-        rows = [
-            (c.text, f"{c.probability:.4f}", f"{c.sum:.4f}", f"{c.mean:.4f}", f"{c.per_byte:.4f}", len(c.token_ids))
-            for c in self.candidates
-        ]
-        notes = table(("warnings",), [(text,) for text in self.warnings]) if self.warnings else ""
-        return table(titles, rows, strong=self.best_index) + notes
+        """A table of the candidates with a bar for each probability; of many, the most probable."""
+        by_share = sorted(self.candidates, key=lambda c: (c.index != self.best_index, -c.probability))
+        kept = sorted(by_share[:SHOWN], key=lambda c: c.index)
+        values = {rule: row.field for rule, row in RULES.items() if any(score_of(c, rule) is not None for c in kept)}
+        titles = ("candidate", "", "probability", *values, "tokens")
+        rows = []
+        for c in kept:
+            numbers = ["" if (value := getattr(c, field)) is None else f"{value:.4f}" for field in values.values()]
+            rows.append((c.text, Markup(bar(c.probability)), f"{c.probability:.4f}", *numbers, len(c.token_ids)))
+        page = table(titles, rows, strong=[c.index for c in kept].index(self.best_index))
+        left = len(self.candidates) - len(kept)
+        notes = [f"rule {self.rule}, margin {self.margin:.4f}, entropy {self.entropy_bits:.4f} bits"]
+        notes += [f"{left} less probable candidates are not shown"] if left else []
+        return page + table(("notes",), [(text,) for text in (*notes, *self.warnings)])
 
 
-def score(session, prompt, candidates, rule="sum", temperature=1.0, terminator=""):
+def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator="", prior=""):
     """Score `candidates` (texts) as continuations of `prompt`; returns a Decision.
 
-    `rule`: `sum` of the log-probabilities, `mean` per token, or per `byte` of the text. Probabilities are the softmax of the
-    scores divided by `temperature`. `terminator` is a text appended to every candidate, so that one that others start with
-    does not collect their probability too."""
-    check_settings(rule, temperature)
+    `rule`: one of rules.RULES. Probabilities are the softmax of the scores divided by `temperature`. `terminator`: a text
+    appended to every candidate, so that one that others start with does not collect their probability too. `prior`: the text
+    that stands for no prompt; pmi takes off the log-probability of the same tokens after it. An empty one means the begin
+    token alone where the model's texts start with it, else a line break. A prior is scored in a pass of its own before the
+    other, for the rules that need it, and for every rule where one is given; the prompt stays in the cache.
+
+    Raises InvalidInputError (no candidates, no such rule) and ContextOverflowError, both before any work."""
+    temperature = checked(rule, temperature)
     texts = [raw(text) for text in listed(candidates)]
     seam = Seam(session, raw(prompt), texts, raw(terminator))
-    session.reserve(seam.start, max(len(ids) for ids in seam.tails))
-    logprobs = evaluate(session, seam.prefix, seam.tails)
-    return decide(session, seam, texts, logprobs, rule, temperature)
-
-
-def check_settings(rule, temperature):
-    """Refuse a rule or a temperature without meaning."""
-    if rule not in RULES:
-        remedy = f"did you mean {closest(str(rule), RULES, 1)}?"
-        raise InvalidInputError("no such scoring rule", ", ".join(RULES), repr(rule), remedy=remedy)
-    if not (isfinite(temperature) and temperature > 0):
-        raise InvalidInputError("the candidate temperature has no meaning", "more than 0", repr(temperature))
+    before, prior = None, raw(prior)
+    longest = max(map(len, seam.tails))
+    if RULES[rule].prior or prior:
+        before = Prior(session, prior, seam)
+        session.reserve(len(before.ids), longest)
+    session.reserve(seam.start, longest)
+    unconditional = before and evaluate(session, before.ids, seam.scored())
+    logprobs = evaluate(session, seam.prefix, seam.scored())
+    return decide(session, seam, before, (logprobs, unconditional), rule, temperature)
 
 
 def listed(candidates):
-    """The candidates as a list, refused where there is none or one is empty."""
+    """The candidates as a list, refused where there is none."""
     if isinstance(candidates, (str, bytes)):
         raise InvalidInputError("candidates must be a list of texts", "a list", f"one {type(candidates).__name__}")
     texts = list(candidates)
     if not texts:
         raise InvalidInputError("no candidates to score", "at least 1", "0", remedy="add --candidate TEXT")
-    for index, text in enumerate(texts):
-        if not text:
-            raise InvalidInputError("a candidate is empty", "at least one character", "''", f"candidate {index}", "leave it out")
     return texts
 
 
@@ -105,39 +113,74 @@ class Seam:
     Tokenizing prompt + candidate as one text may merge across the seam. All candidates are then scored from the last token
     that every one of them shares with the prompt, so that their scores speak of the same event."""
 
-    __slots__ = ("prefix", "prompt_ids", "start", "tail_bytes", "tails", "warnings")
+    __slots__ = ("back", "notes", "prefix", "prompt_ids", "start", "tails", "terminator", "texts")
 
     def __init__(self, session, prompt, texts, terminator):
         self.prompt_ids = ids = session.encode(prompt)
-        self.warnings = []
-        whole = [session.encode(prompt + text + terminator) for text in texts]
-        shared = [min(common(ids, other), len(other) - 1) for other in whole]
-        for index, count in enumerate(shared):
-            if count == 0:  # nothing precedes the merged token, so nothing could predict it
-                own = session.tokenizer.encode(texts[index] + terminator, add_special=False)
-                whole[index] = ids + own
-                shared[index] = len(ids)
-                note = "merges with the whole prompt, which nothing precedes; it was tokenized on its own"
-                self.warnings.append(f"candidate {index} {note}")
+        self.texts, self.terminator = texts, terminator
+        whole = [session.encode(prompt + text + terminator) if text or terminator else ids for text in texts]
+        shared = [common(ids, other) if other is ids else min(common(ids, other), len(other) - 1) for other in whole]
+        alone = [index for index, count in enumerate(shared) if count == 0]
+        for index in alone:  # nothing precedes the merged token, so nothing could predict it
+            own = session.tokenizer.encode(texts[index] + terminator, add_special=False)
+            whole[index] = ids + own
+            shared[index] = len(ids)
         self.start = min(shared)
         self.prefix = ids[: self.start]
-        self.tails = [other[self.start :] for other in whole]
-        back = ids[self.start :]
-        self.tail_bytes = sum(len(session.tokenizer.piece(token)) for token in back)  # prompt bytes that are scored too
-        if back:
+        self.tails = [tuple(other[self.start :]) if other is not ids else () for other in whole]
+        if not any(self.tails):
+            raise InvalidInputError("every candidate is empty", "at least one character", remedy="give candidates with text")
+        self.back = b"".join([session.tokenizer.piece(token) for token in ids[self.start :]])  # prompt text that is scored too
+        self.notes = []
+        if alone:
+            note = f"{subject(alone, 'merges', 'merge')} with the whole prompt, which nothing precedes"
+            self.notes.append(f"{note}: tokenized apart from it")
+        if self.start < len(ids):
             merged = [index for index, count in enumerate(shared) if count < len(ids)]
-            self.warnings.append(
-                f"{names(merged)} with the end of the prompt: "
-                f"all candidates are scored from prompt token {self.start} on ({len(back)} before the end)"
+            self.notes.append(
+                f"{subject(merged, 'merges', 'merge')} with the end of the prompt: all candidates are scored "
+                f"from prompt token {self.start} on ({len(ids) - self.start} before the end)"
             )
 
+    def scored(self):
+        """The tails that have tokens."""
+        return [tail for tail in self.tails if tail]
 
-def names(merged, most=8):
-    """Subject and verb of the seam warning."""
-    if len(merged) == 1:
-        return f"candidate {merged[0]} merges"
-    listed = ", ".join(str(index) for index in merged[:most])
-    return f"candidates {listed}{' and others' if len(merged) > most else ''} merge"
+    def size(self, index):
+        """Bytes of the text that a candidate's score speaks of."""
+        return len(self.back) + len(self.texts[index]) + len(self.terminator)
+
+
+class Prior:
+    """The tokens that stand for no prompt at all; the candidates' tokens follow them as they follow the prompt's.
+
+    Where a seam made the end of the prompt part of every candidate, a prior with the same end gives that end up."""
+
+    __slots__ = ("ids", "notes")
+
+    def __init__(self, session, text, seam):
+        self.notes = []
+        if text and seam.back:
+            if text.endswith(seam.back):
+                text = text[: -len(seam.back)]
+            else:
+                end = seam.back.decode("utf-8", "replace")
+                self.notes.append(f"the prior does not end in {end!r}, which is scored with every candidate")
+        if not text:
+            self.ids = default_prior(session)
+            return
+        self.ids = session.encode(text)
+        ends = [seam.back + candidate + seam.terminator for candidate in seam.texts]
+        pairs = enumerate(zip(seam.tails, ends, strict=True))
+        other = [index for index, (tail, end) in pairs if tail and session.encode(text + end) != [*self.ids, *tail]]
+        if other:
+            self.notes.append(f"{subject(other, 'is', 'are')} other tokens after the prior: those after the prompt are scored")
+
+
+def default_prior(session):
+    """The begin token where the model's texts start with it, else a line break."""
+    tokenizer = session.tokenizer
+    return [tokenizer.bos] if tokenizer.add_bos else session.encode(NO_BEGIN)
 
 
 def common(first, second):
@@ -215,19 +258,22 @@ def passes(session, prefix, tails, most):
 # ---- the decision ---------------------------------------------------------------------------------------
 
 
-def decide(session, seam, texts, logprobs, rule, temperature):
-    """Turn log-probabilities into a Decision."""
-    sums = [fsum(values) for values in logprobs]  # correctly rounded, so the same on every Python version
-    means = [total / len(values) for total, values in zip(sums, logprobs, strict=True)]
-    sizes = [seam.tail_bytes + len(text) for text in texts]
-    per_byte = [total / size for total, size in zip(sums, sizes, strict=True)]
-    scores = {"sum": sums, "mean": means, "byte": per_byte}[rule]
+def decide(session, seam, before, results, rule, temperature):
+    """Turn log-probabilities into a Decision. `results`: those after the prompt and, or None, those after the Prior `before`."""
+    after = iter(results[0])
+    priors = iter(results[1] or ())
+    shown = [text.decode("utf-8", "replace") for text in seam.texts]
+    found = []
+    for index, tail in enumerate(seam.tails):
+        values = next(after) if tail else []
+        total = fsum(values) if tail else None  # correctly rounded, so the same on every Python version
+        mean, per_byte = (total / len(tail), total / seam.size(index)) if tail else (None, None)
+        pmi = total - fsum(next(priors)) if tail and before else None
+        found.append(Candidate(index, shown[index], tail, tuple(values), total, mean, per_byte, 0.0, pmi))
+    scores = [score_of(candidate, rule) for candidate in found]
     shares = softmax(scores, temperature)
-    best = scores.index(max(scores))  # the first wins ties
+    best = best_of(scores)
     others = [share for index, share in enumerate(shares) if index != best]
-    shown = [text.decode("utf-8", "replace") for text in texts]
-    columns = zip(shown, map(tuple, seam.tails), map(tuple, logprobs), sums, means, per_byte, shares, strict=True)
-    found = tuple(Candidate(index, *fields) for index, fields in enumerate(columns))
     return Decision(
         "system1",
         session.model,
@@ -238,44 +284,94 @@ def decide(session, seam, texts, logprobs, rule, temperature):
         entropy_bits(shares),
         shares[best] - max(others, default=0.0),
         len(seam.prompt_ids),
-        found,
-        tuple(seam.warnings + concerns(session.tokenizer, seam.tails, rule)),
+        tuple([candidate.replace(probability=share) for candidate, share in zip(found, shares, strict=True)]),
+        (*seam.notes, *(before.notes if before else ()), *concerns(session.tokenizer, seam, rule)),
     )
 
 
-def softmax(scores, temperature):
-    """Probabilities of `scores` divided by `temperature`; the sum is correctly rounded, so the order does not matter."""
-    top = max(scores)
-    weights = [exp((value - top) / temperature) for value in scores]
-    total = fsum(weights)
-    return [weight / total for weight in weights]
+# ---- warnings: one line for each concern, whatever the number of candidates -------------------------------
 
 
-def entropy_bits(shares):
-    """Shannon entropy of a distribution, in bits."""
-    return fsum(-share * log2(share) for share in shares if share > 0) + 0.0
-
-
-def concerns(tokenizer, tails, rule):
+def concerns(tokenizer, seam, rule):
     """Warnings about candidates whose comparison may surprise."""
     notes = []
-    first = {}  # token ids -> the candidate that had them first
-    for index, tail in enumerate(map(tuple, tails)):
-        if tail in first:
-            notes.append(f"candidates {first[tail]} and {index} are the same tokens")
-        first.setdefault(tail, index)
-        special = [token for token in tail if tokenizer.is_special(token)]
-        if special:
-            piece = tokenizer.piece(special[0]).decode("utf-8", "replace")
-            notes.append(f"candidate {index} holds the special token {piece!r}")
-    ordered = sorted(first)  # what starts with a tuple follows it directly
-    for short, long in pairwise(ordered):
-        if long[: len(short)] == short:
-            notes.append(
-                f"candidate {first[short]} is a prefix of candidate {first[long]}: "
-                "its score includes every continuation, a terminator would exclude them"
-            )
-    counts = {len(tail) for tail in tails}
-    if rule == "sum" and len(counts) > 1:
-        notes.append(f"candidates have {min(counts)} to {max(counts)} tokens: rule sum favours fewer, mean and byte do not")
+    empty = [index for index, text in enumerate(seam.texts) if not text]
+    if empty:
+        what = "only the terminator is scored" if seam.terminator else "no score without a terminator, never the best"
+        notes.append(f"{subject(empty, 'is', 'are')} empty: {what}")
+    first, repeats = {}, []  # token ids -> the candidate that had them first
+    for index, tail in enumerate(seam.tails):
+        if tail and first.setdefault(tail, index) != index:
+            repeats.append(f"{first[tail]} and {index}")
+    if repeats:
+        notes.append(f"candidates {several(repeats)} are the same tokens: each takes its share of the probability")
+    notes += special(tokenizer, seam)
+    notes += beginnings(seam, first)
+    counts = {len(tail) for tail in first}
+    if RULES[rule].short and len(counts) > 1:
+        fair = " and ".join([name for name, row in RULES.items() if not row.short and not row.prior])
+        notes.append(f"candidates have {min(counts)} to {max(counts)} tokens: rule {rule} favours fewer, {fair} do not")
     return notes
+
+
+def special(tokenizer, seam):
+    """The warning about candidates that spell a control token."""
+    ends = len([True for token in tokenizer.encode(seam.terminator, add_special=False) if tokenizer.is_control(token)])
+    holders, pieces = [], []
+    for index, tail in enumerate(seam.tails):
+        marks = [token for token in tail if tokenizer.is_control(token)]
+        if len(marks) > ends:
+            holders.append(index)
+            pieces.append(repr(tokenizer.piece(marks[0]).decode("utf-8", "replace")))
+    if not holders:
+        return []
+    return [f"{subject(holders, 'holds', 'hold')} special tokens: {several([*dict.fromkeys(pieces)])}"]
+
+
+def beginnings(seam, first):
+    """Warnings about candidates that begin others: as tokens, where they take the others' probability, or only as text."""
+    tokens = prefixes(first)
+    texts = {}
+    for index, tail in enumerate(seam.tails):
+        if tail and first[tail] == index:
+            texts.setdefault(seam.texts[index], index)
+    texts.pop(b"", None)
+    letters = [pair for pair in prefixes(texts) if pair not in tokens and not begins(seam, *pair)]
+    notes = []
+    if tokens:
+        pairs = several([f"{short} is a prefix of candidate {long}" for short, long in tokens])
+        notes.append(f"candidate {pairs}: its score includes every continuation, a terminator would exclude them")
+    if letters:
+        pairs = several([f"{short} is a prefix of candidate {long}" for short, long in letters])
+        notes.append(f"candidate {pairs} as text but not as tokens: their scores do not overlap")
+    return notes
+
+
+def begins(seam, short, long):
+    tail = seam.tails[short]
+    return seam.tails[long][: len(tail)] == tail
+
+
+def prefixes(first):
+    """(short, long) candidates of a {sequence: candidate}: each sequence with the longest other one that it starts with."""
+    pairs, open_ones = [], []  # open_ones: what starts with a sequence follows it directly in sorted order
+    for sequence in sorted(first):
+        while open_ones and sequence[: len(open_ones[-1])] != open_ones[-1]:
+            open_ones.pop()
+        if open_ones:
+            pairs.append((first[open_ones[-1]], first[sequence]))
+        open_ones.append(sequence)
+    return sorted(pairs)
+
+
+def subject(indices, one, many):
+    """`candidate 3 merges`, `candidates 3, 4 merge`."""
+    if len(indices) == 1:
+        return f"candidate {indices[0]} {one}"
+    return f"candidates {several(list(map(str, indices)))} {many}"
+
+
+def several(words):
+    """The first of `words`, and how many more there are."""
+    left = len(words) - NAMED
+    return ", ".join(words[:NAMED]) + (f" and {left} more" if left > 0 else "")

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = {  # a module imports only from its own or lower layers; the first two name parts decide
-    0: ("errors", "native", "settings", "demo", "records", "bundle"),
+    0: ("errors", "native", "settings", "demo", "records", "rules", "bundle"),
     1: ("gguf", "quant"),
     2: ("arch", "tokenizer", "ops", "sample"),
     3: ("program",),
@@ -60,6 +60,7 @@ COLD = (
     "program/",
     "state",
     "session",
+    "rules",
     "score",
     "generate",
     "sample",
