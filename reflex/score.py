@@ -1,20 +1,21 @@
 """Scores fixed candidate answers: the log-probability of every candidate token after the prompt, and the decision among them.
 
 Owns the token ids of candidates, where they part from the prompt's, and the decision with its warnings; the rules' arithmetic is
-in `rules`. Refuses unknown rules and what the context cannot hold, before any work. Called by the API and the command line.
+in `rules`, the forward pass in `tree`. Refuses unknown rules and what the context cannot hold, before any work. Called by the API
+and the command line.
 
 A candidate's log-probabilities do not depend on the order of candidates or on what was cached: the prompt is always computed
 as plain text and a candidate always as a branch behind it, whatever shares the pass.
 """
 
-from math import fsum, isfinite
+from math import fsum
 
-from .errors import InternalError, InvalidInputError
+from .errors import InvalidInputError
 from .records import Markup, Record, bar, table
 from .rules import DEFAULT, RULES, best_of, checked, entropy_bits, score_of, softmax
-from .session import BATCH, Batch, raw
+from .session import raw
+from .tree import evaluate
 
-LOGITS_BYTES = 32 << 20  # bound on the logits of one pass, whatever the number of candidates
 NAMED = 8  # most candidates or pairs that one warning names
 SHOWN = 40  # most rows of a decision in a notebook
 NO_BEGIN = "\n"  # the prior text of models whose timelines start with no token of their own
@@ -190,69 +191,6 @@ def common(first, second):
         if first[index] != second[index]:
             return index
     return most
-
-
-# ---- the forward pass -----------------------------------------------------------------------------------
-
-
-def evaluate(session, prefix, tails):
-    """Log-probabilities of every token of every tail after `prefix`: list of lists of floats.
-
-    One pass where all fits in BATCH rows and LOGITS_BYTES; the same numbers from several passes otherwise."""
-    results = [[0.0] * len(tail) for tail in tails]
-    most = max(1, LOGITS_BYTES // (4 * session.plan.vocabulary))
-    for batch, reads in passes(session, prefix, tails, most):
-        session.evaluate(batch)
-        for (_, wanted), values in zip(reads, read(session.plan, reads, tails), strict=True):
-            for (index, at), value in zip(wanted, values, strict=True):
-                if not isfinite(value):
-                    where = f"candidate {index}, token {at}"
-                    raise InternalError("a log-probability is not finite", "a number at most 0", repr(value), where, "reflex check")
-                results[index][at] = value
-    session.ids = list(prefix)
-    return results
-
-
-def read(plan, reads, tails):
-    """Log-probabilities of the tokens of each of `reads`, in one round trip where the backend has one."""
-    rows = [output for output, _ in reads]
-    ids = [[tails[index][at] for index, at in wanted] for _, wanted in reads]
-    together = getattr(plan, "logprobs_of_rows", None)
-    return together(rows, ids) if together else map(plan.logprobs, rows, ids)
-
-
-def passes(session, prefix, tails, most):
-    """Yield (batch, reads): `reads` pairs an output of the batch with the (candidate, token) entries it predicts.
-
-    Rows: the prefix tokens that the cache lacks and always its last, then each tail but its last token. A branch lies behind
-    the prefix in slots of its own; the slots are taken again from the start when the context is used up."""
-    length = len(prefix)
-    start = min(session.held(prefix), length - 1)
-    while start + BATCH < length:
-        batch = Batch(start)
-        batch.add_plain(prefix[start : start + BATCH])
-        start += BATCH
-        yield batch, []
-    batch = Batch(start)
-    batch.add_plain(prefix[start:])
-    reads = [(batch.want(len(batch.ids) - 1), [(index, 0) for index in range(len(tails))])]
-    slot = length  # of the next row
-    for index, tail in enumerate(tails):
-        rows = len(tail) - 1
-        if slot + rows > session.context:
-            if batch.ids:
-                yield batch, reads
-            batch, reads, slot = Batch(length), [], length
-        branch = slot
-        for at in range(rows):
-            if len(batch.ids) == BATCH or len(batch.outputs) == most:
-                yield batch, reads
-                batch, reads = Batch(slot), []
-            row = batch.add(tail[at], length + at, length, branch)
-            reads.append((batch.want(row), [(index, at + 1)]))
-            slot += 1
-    if batch.ids:
-        yield batch, reads
 
 
 # ---- the decision ---------------------------------------------------------------------------------------

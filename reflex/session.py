@@ -14,23 +14,25 @@ from .program.records import BATCH
 class Batch:
     """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
 
-    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "shared")
+    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "runs", "shared")
 
     def __init__(self, first_slot):
         self.first_slot = first_slot  # cache slot of row 0
         self.ids = []  # [rows]
         self.positions = []  # [rows] rope position
         self.shared = []  # [rows] attends to slots [0, shared)
+        self.runs = []  # [rows] to the slots of these pairs (first, end)
         self.branch = []  # [rows] and to slots [branch, own slot]
         self.outputs = []  # rows whose logits are wanted, ascending
         self.plain = 0  # leading rows that continue the timeline itself
 
-    def add(self, token, position, shared, branch):
+    def add(self, token, position, shared, branch, runs=()):
         """Append one token; returns its row."""
         self.ids.append(token)
         self.positions.append(position)
         self.shared.append(shared)
         self.branch.append(branch)
+        self.runs.append(runs)
         return len(self.ids) - 1
 
     def add_plain(self, tokens):
@@ -41,6 +43,7 @@ class Batch:
         self.positions += range(start, start + rows)
         self.shared += [0] * rows
         self.branch += [0] * rows
+        self.runs += [()] * rows
         self.plain += rows
 
     def want(self, row):
@@ -118,7 +121,8 @@ class Session:
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
         del have[batch.first_slot :]
         self._slots.turn += 1
-        self.plan.evaluate(batch.ids, batch.first_slot, batch.positions, batch.shared, batch.branch, batch.outputs)
+        b = batch
+        self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, b.runs if any(b.runs) else ())
         have += batch.ids[: batch.plain]
 
     def sync(self, ids):

@@ -7,7 +7,7 @@ calling thread. Called by the kernel tests and benchmarks. Refuses nothing: case
 import numpy
 
 from reflex import native, ops, quant
-from reflex.backends.cpu import Memory
+from reflex.backends.cpu import Memory, lists_of_runs
 from reflex.backends.lowering import Lowering
 from reflex.gguf.header import Tensor
 from reflex.program.records import Program, Rope, Step
@@ -90,7 +90,8 @@ class OneStep:
         for name, array in zip(names, arrays, strict=True):
             program.widths[name] = array.shape[1]
         out = outer["out"].split()[0]
-        state = {text.split(":")[0] for text in outer["state"]} | {"positions", "shared", "branch", "slots", "ids", "outputs"}
+        state = {text.split(":")[0] for text in outer["state"]}
+        state |= {"positions", "shared", "branch", "runs", "slots", "ids", "outputs"}
         args = {name: value for name, value in words.items() if name not in state}
         if "rope" in words:
             program.ropes.append(Rope(words["rope"].frequencies, words["rope"].magnitude, words["rope"].style))
@@ -133,8 +134,10 @@ class OneStep:
         put(m.shared, words.get("shared", zeros), "int64")
         put(m.branch, words.get("branch", zeros), "int64")
         put(m.wanted, wanted, "int64")
-        counts = native.view(m.token_count, 6, "q")
+        counts = native.view(m.token_count, 7, "q")
         counts[0], counts[1], counts[5] = rows, len(wanted), words.get("slots", [0])[0]
+        self.lists = lists_of_runs(words["runs"]) if "runs" in words else None
+        counts[6] = native.address_of(self.lists) if self.lists else 0
 
     def _table(self, program, copy):
         """The native steps over copy number `copy` of the weights."""

@@ -12,6 +12,7 @@ from ..program.records import BATCH
 from ..quant.types import by_id
 from .lowering import STEP_WORDS, Lowering, float_bits
 
+LOGITS_BYTES = 32 << 20  # of the rows of logits that lie in memory at once
 SLOTS = 32  # cache slots per key block (kernels/host/attention.py)
 LINE = 64
 SYSCALL_WORD, FUTEX_WORD = 32, 33  # of the team block (kernels/host/execute.py)
@@ -27,13 +28,14 @@ class Memory:
         self.program = program
         self.capacity = (context + SLOTS - 1) // SLOTS * SLOTS
         self.rows = min(BATCH, self.capacity)
+        self.logits_rows = max(1, min(self.rows, LOGITS_BYTES // (4 * program.vocabulary)))
         self.threads = threads
         self.maps = []
         self.places = {}  # name -> address
         self.pinned = []
         self.blocks = {}  # layer -> address of its attention parameters
         cells = self._reserve("cells", 8 * (8 + 5 * self.rows))
-        self.token_count, self.wanted_count, self.batch = cells, cells + 8, cells + 16  # batch: 4 words, see attention.py
+        self.token_count, self.wanted_count, self.batch = cells, cells + 8, cells + 16  # batch: 5 words, see attention.py
         rows = self.rows
         self.positions = cells + 64
         self.shared = self.positions + 8 * rows
@@ -65,7 +67,8 @@ class Memory:
         return native.view(self._reserve("step table", 8 * STEP_WORDS * steps), STEP_WORDS * steps, "q")
 
     def buffer(self, name):
-        return self._named(name, 4 * self.rows * self.program.widths[name])
+        rows = self.logits_rows if name == "logits" else self.rows
+        return self._named(name, 4 * rows * self.program.widths[name])
 
     def quantized(self, name, stride):
         return self._named(name + ".q8", stride * self.rows)
@@ -165,6 +168,7 @@ class Team:
             done.release()
 
     def execute(self, table, count):
+        """Run `count` native steps from the address `table` on."""
         if self.threads > 1 and self.block is None:
             self.start()
         self.library.execute(table, count, self.block.address if self.block else 0, self.threads)
@@ -192,16 +196,20 @@ class Plan:
         self.vocabulary = program.vocabulary
         self.library = native.library()
         self.memory = Memory(self.library, program, context, threads)
-        self.steps = Lowering(self.library, file, program, self.memory).lower()
+        lowering = Lowering(self.library, file, program, self.memory)
+        self.steps = lowering.lower()
+        self.head = lowering.head  # the native step that makes logits of the states of wanted rows
+        self.most_outputs = self.memory.rows
         self.team = Team(self.library, threads)
-        self.wanted = 0
+        self.wanted = self.first = 0  # wanted rows; the one whose logits come first in memory
+        self.lists, self.states = None, b""
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
         """Compute the tokens `ids` of one batch and the logits of its rows `outputs` (ascending).
 
-        Token i goes to cache slot first_slot + i with rope position positions[i]; it sees slots [0, shared[i]) and
-        [branch[i], first_slot + i]. Errors: ContextOverflowError past the cache, InvalidInputError for ids outside the
-        vocabulary.
+        Token i goes to cache slot first_slot + i with rope position positions[i]; it sees the slots [0, shared[i]), those of
+        the pairs (first, end) in runs[i] (none: no token has any) and [branch[i], first_slot + i]. Errors:
+        ContextOverflowError past the cache, InvalidInputError for ids outside the vocabulary.
         """
         memory, count = self.memory, len(ids)
         if first_slot + count > self.context:
@@ -218,10 +226,34 @@ class Plan:
         self._fill(memory.shared, shared, "q")
         self._fill(memory.branch, branch, "q")
         self._fill(memory.wanted, outputs, "q")
-        counts = native.view(memory.token_count, 6, "q")
+        counts = native.view(memory.token_count, 7, "q")
         counts[0], counts[1], counts[5] = count, len(outputs), first_slot
-        self.wanted = len(outputs)
-        self.team.execute(memory.places["step table"], self.steps)
+        self.lists = lists_of_runs(runs) if runs else None  # lives as long as the kernels may read it
+        counts[6] = native.address_of(self.lists) if runs else 0
+        self.wanted, self.first = len(outputs), 0
+        if self.wanted <= memory.logits_rows:
+            self.team.execute(memory.places["step table"], self.steps)
+        else:
+            self.team.execute(memory.places["step table"], self.head)
+            size = self._state_bytes() * self.wanted
+            self.states = native.bytes_at(memory.buffer(self._state()), size)
+            self._make_logits(0)
+
+    def _state(self):
+        """The buffer that the head reads."""
+        return self.program.steps[self.program.layers[-1]].ins[0]
+
+    def _state_bytes(self):
+        return 4 * self.program.widths[self._state()]
+
+    def _make_logits(self, first):
+        """Logits of the wanted rows from `first` on, as many as the buffer holds."""
+        memory, size = self.memory, self._state_bytes()
+        count = min(memory.logits_rows, self.wanted - first)
+        native.view(memory.buffer(self._state()), count * size)[:] = memoryview(self.states)[first * size : (first + count) * size]
+        native.view(memory.wanted_count, 1, "q")[0] = count
+        self.team.execute(memory.places["step table"] + 8 * STEP_WORDS * self.head, self.steps - self.head)
+        self.first = first
 
     @staticmethod
     def _fill(address, values, code):
@@ -230,25 +262,54 @@ class Plan:
             view[i] = value
 
     def _row(self, row):
+        """Address of the logits of wanted row `row`, which are computed now where they did not fit in memory."""
         if not 0 <= row < self.wanted:
             raise InternalError("no such row of logits", f"0 to {self.wanted - 1}", row)
-        return self.memory.buffer("logits") + 4 * self.vocabulary * row
+        most = self.memory.logits_rows
+        if not self.first <= row < self.first + most:
+            self._make_logits(row - row % most)
+        return self.memory.buffer("logits") + 4 * self.vocabulary * (row - self.first)
 
     def logits(self, row):
-        """float32[vocabulary] of wanted row `row`, valid until the next evaluation."""
+        """float32[vocabulary] of wanted row `row`, valid until the next evaluation or, where not all rows fit in LOGITS_BYTES,
+        until another row is asked for."""
         return native.view(self._row(row), self.vocabulary, "f")
 
     def logprobs(self, row, token_ids):
         """log-softmax over the full vocabulary at the given ids."""
-        count = len(token_ids)
-        if not count:
-            return []
-        if min(token_ids) < 0 or max(token_ids) >= self.vocabulary:
-            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(token_ids))
-        block = (native.Int64 * (2 * count + 1))(*token_ids)
-        at = native.address_of(block)
-        self.library.logprobs(self._row(row), self.vocabulary, at, count, at + 8 * count, at + 16 * count)
-        return native.view(at + 8 * count, count, "d").tolist()
+        return self.logprobs_of_rows((row,), (token_ids,))[0]
+
+    def logprobs_of_rows(self, rows, ids):
+        """[logprobs(row, ids of that row)]; rows that ascend without a gap are computed together."""
+        found, begin = [], 0
+        for end in range(1, len(rows) + 1):
+            last = end == len(rows)
+            if last or rows[end] != rows[end - 1] + 1 or rows[end] % self.memory.logits_rows == 0:
+                found += self._logprobs(self._row(rows[begin]), ids[begin:end])
+                begin = end
+        return found
+
+    def _logprobs(self, logits, ids):
+        """Log-probabilities of the ids of each row of logits from that address on, divided among the threads."""
+        count, starts, flat = len(ids), [0], []
+        for own in ids:
+            flat += own
+            starts.append(len(flat))
+        if flat and (min(flat) < 0 or max(flat) >= self.vocabulary):
+            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(flat))
+        block = (native.Int64 * (STEP_WORDS + 2 * count + 1 + 2 * len(flat)))()
+        step = native.address_of(block)
+        words = native.view(step, len(block), "q")
+        at = step + 8 * STEP_WORDS
+        results = at + 8 * (count + 1 + len(flat))
+        operands = logits, self.vocabulary, count, at, at + 8 * (count + 1), results, results + 8 * len(flat)
+        for i, value in enumerate((self.library.address("logprobs_of_rows"), 1, *operands)):
+            words[i] = value
+        for i, value in enumerate((*starts, *flat), STEP_WORDS):
+            words[i] = value
+        self.team.execute(step, 1)
+        values = native.view(results, len(flat), "d").tolist() if flat else []
+        return [values[starts[i] : starts[i + 1]] for i in range(count)]
 
     def argmax(self, row):
         return self.library.argmax(self._row(row), self.vocabulary)
@@ -263,3 +324,22 @@ class Plan:
         """End the workers and free the memory."""
         self.team.close()
         self.memory.free()
+
+
+def lists_of_runs(runs):
+    """Words of LISTS (kernels/host/attention.py): per token the address of its list or 0, then the lists; neighbours share one."""
+    places, lists, last = [], [], ()
+    for own in runs:
+        if own and own is not last:
+            at = len(lists)
+            lists += (len(own), *(slot for ends in own for slot in ends))
+        places.append(at if own else -1)
+        last = own
+    block = (native.Int64 * (len(places) + len(lists)))()
+    base = native.address_of(block)
+    words = native.view(base, len(block), "q")
+    for i, at in enumerate(places):
+        words[i] = base + 8 * (len(places) + at) if at >= 0 else 0
+    for i, value in enumerate(lists, len(places)):
+        words[i] = value
+    return block

@@ -49,6 +49,7 @@ class Lowering:
         self.memory = memory
         self.table = memory.table(3 * len(program.steps) + len(program.ropes))  # an operation takes at most three steps
         self.end = 0  # words used
+        self.head = 0  # the native step that the head begins with
         self.written = {}  # buffer -> how it was divided when written since the last barrier
         self.read = {}  # buffer -> set of divisions it was read in since the last barrier
         self.quantized = set()  # buffers whose quantized twin is current
@@ -75,6 +76,7 @@ class Lowering:
             else:
                 self._instantiate(template, first)
         self._wait()
+        self.head = self.end // STEP_WORDS
         self._lower(layers[-1], len(self.program.steps))
         self._wait()
         return self.end // STEP_WORDS

@@ -11,7 +11,10 @@ import numpy as np
 from .. import ops, quant
 from ..errors import ContextOverflowError, InvalidInputError
 from ..native import view
+from ..program.records import BATCH
 from ..quant.types import by_id, row_bytes
+
+LOGITS_BYTES = 32 << 20  # of the rows of logits that lie in memory at once
 
 
 class Rows:
@@ -31,13 +34,14 @@ class Rows:
 class Batch:
     """What the steps of one evaluation share besides buffers; `rows` says which batch rows a buffer holds."""
 
-    def __init__(self, ids, first_slot, positions, shared, branch, outputs):
+    def __init__(self, ids, first_slot, positions, shared, branch, outputs, runs):
         self.ids = ids
         self.slots = list(range(first_slot, first_slot + len(ids)))
         self.positions = positions
         self.shared = shared
         self.branch = branch
         self.outputs = outputs
+        self.runs = runs or [()] * len(ids)
         self.buffers = {}  # name -> float32 [rows, columns]
         self.rows = {}  # name -> batch rows of that buffer
 
@@ -51,23 +55,32 @@ class Plan:
         self.context = context
         self.threads = threads
         self.vocabulary = program.vocabulary
+        self.most_outputs = BATCH
         self.taps = None  # callable(buffer name, step index, array), called after each step
         self._weights = {}  # tensor name -> float32, rows first
         self._keys = [np.zeros((0, heads * key_dim), np.float32) for heads, key_dim, _ in program.caches]
         self._values = [np.zeros((0, heads * value_dim), np.float32) for heads, _, value_dim in program.caches]
         self._references = {op: ops.find(op).reference for op in {step.op for step in program.steps}}
+        self._most = max(1, LOGITS_BYTES // (4 * program.vocabulary))  # rows of logits in memory
         self._logits = np.zeros((0, program.vocabulary), np.float32)
+        self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
-        """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i])
-        and [branch[i], first_slot+i]. `outputs`: ascending batch rows whose logits are wanted."""
-        self._check(ids, first_slot, positions, shared, branch, outputs)
-        batch = Batch(ids, first_slot, positions, shared, branch, list(outputs))
-        for index, step in enumerate(self.program.steps):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+        """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
+        of the pairs (first, end) in runs[i], and [branch[i], first_slot+i]: one slot for every position up to its own.
+        `outputs`: ascending batch rows whose logits are wanted."""
+        self._check(ids, first_slot, positions, shared, branch, outputs, runs)
+        self._batch = batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs)
+        self._run(batch, 0, self.program.layers[-1])
+        self._head(0)
+
+    def _run(self, batch, first, last):
+        for index in range(first, last):
+            step = self.program.steps[index]
             ins = [batch.buffers[name] for name in step.ins]
             args = dict(step.args)
-            batch.rows[step.out] = batch.rows[step.ins[0]] if step.ins else list(range(len(ids)))
+            batch.rows[step.out] = batch.rows[step.ins[0]] if step.ins else list(range(len(batch.ids)))
             state = self._state.get(step.op)
             if state is None:
                 ins += [self.weight(name) for name in step.weights]
@@ -77,12 +90,28 @@ class Plan:
             batch.buffers[step.out] = out
             if self.taps:
                 self.taps(step.out, index, out)
-        self._logits = np.ascontiguousarray(batch.buffers["logits"])
 
-    def _check(self, ids, first_slot, positions, shared, branch, outputs):
+    def _head(self, first):
+        """Logits of the outputs from `first` on, as many as may lie in memory; all of them where `taps` want to see them."""
+        batch, head = self._batch, self.program.layers[-1]
+        most = len(batch.outputs) if self.taps else self._most
+        source = self.program.steps[head].ins[0]
+        wanted = batch.buffers[source]
+        batch.buffers[source] = wanted[first : first + most]
+        self._run(batch, head, len(self.program.steps))
+        batch.buffers[source] = wanted
+        self._logits, self._first = np.ascontiguousarray(batch.buffers["logits"]), first
+
+    def _row(self, row):
+        """float32 [vocabulary]"""
+        if not self._first <= row < self._first + len(self._logits):
+            self._head(row - row % self._most)
+        return self._logits[row - self._first]
+
+    def _check(self, ids, first_slot, positions, shared, branch, outputs, runs):
         count = len(ids)
-        if not count or not len(positions) == len(shared) == len(branch) == count:
-            found = f"{count} ids, {len(positions)} positions, {len(shared)} shared, {len(branch)} branch"
+        if not count or not len(positions) == len(shared) == len(branch) == count or (runs and len(runs) != count):
+            found = f"{count} ids, {len(positions)} positions, {len(shared)} shared, {len(branch)} branch, {len(runs)} runs"
             raise InvalidInputError("a batch needs one value of each kind per token", expected="equal lengths, not 0", found=found)
         if first_slot < 0 or first_slot + count > self.context:
             raise ContextOverflowError(
@@ -92,16 +121,21 @@ class Plan:
                 remedy="raise --ctx or shorten the text",
             )
         self._check_ids(ids)
-        for row, (start, end) in enumerate(zip(branch, shared, strict=True)):
-            if not 0 <= start <= first_slot + row or not 0 <= end <= first_slot + row:
-                found = f"[0, {end}) and [{start}, {first_slot + row}]"
-                raise InvalidInputError(
-                    "a token sees slots that do not exist yet", expected="ranges of slots before it", found=found
-                )
+        for row, ends in enumerate(zip(shared, branch, positions, strict=True)):
+            self._check_path(first_slot + row, *ends, runs[row] if runs else ())
         if list(outputs) != sorted(set(outputs)) or (outputs and not 0 <= outputs[0] <= outputs[-1] < count):
             raise InvalidInputError(
                 "outputs must be ascending rows of the batch", expected=f"0 to {count - 1}", found=list(outputs)
             )
+
+    @staticmethod
+    def _check_path(own, stop, start, position, runs):
+        ranges = ((0, stop), *runs, (start, own + 1))
+        seen = sum(end - first for first, end in ranges)
+        if seen != position + 1 or not all(0 <= first <= end <= own + 1 for first, end in ranges):
+            found = " and ".join(f"[{first}, {end})" for first, end in ranges)
+            expected = f"{position + 1} slots up to {own}"
+            raise InvalidInputError("a token sees slots that do not exist yet, or not one per position", expected, found)
 
     def _check_ids(self, ids):
         bad = [i for i in ids if not 0 <= i < self.vocabulary]
@@ -123,7 +157,7 @@ class Plan:
         rows = batch.rows[step.out]
         ins[1] = self._append(self._keys, layer, batch.slots, ins[1])
         ins[2] = self._append(self._values, layer, batch.slots, ins[2])
-        for name in ("slots", "positions", "shared", "branch"):
+        for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]
 
     def _select(self, batch, step, ins, args):
@@ -153,23 +187,28 @@ class Plan:
 
     def logits(self, row):
         """memoryview of float32 [vocabulary]."""
-        return memoryview(self._logits[row])
+        return memoryview(self._row(row))
 
     def logprobs(self, row, token_ids):
         """Log-softmax over the full vocabulary of some ids, in float64."""
         self._check_ids(token_ids)
-        x = self._logits[row].astype(np.float64)
+        x = self._row(row).astype(np.float64)
         x -= x.max()
         return (x[list(token_ids)] - np.log(np.exp(x).sum())).tolist()
 
+    def logprobs_of_rows(self, rows, ids):
+        """[logprobs(row, ids of that row)]"""
+        return list(map(self.logprobs, rows, ids))
+
     def argmax(self, row):
         """The most probable id, the lowest one on ties; -1 where the logits are not numbers."""
-        best = int(self._logits[row].argmax())  # numpy takes NaN for the largest
-        return best if self._logits[row, best] == self._logits[row, best] else -1
+        logits = self._row(row)
+        best = int(logits.argmax())  # numpy takes NaN for the largest
+        return best if logits[best] == logits[best] else -1
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
         """One id drawn with the uniform number `random` in [0, 1)."""
-        return draw(self._logits[row], temperature, top_k, top_p, min_p, random)
+        return draw(self._row(row), temperature, top_k, top_p, min_p, random)
 
     def close(self):
         """Forgets weights and cache; the file stays its owner's."""

@@ -1,9 +1,10 @@
 """attention: softmax(cap(scale * q k^T) + mask) v per head, over a cache of slots (Vaswani et al. 2017, arXiv 1706.03762).
 
-Query head j reads key head j // (heads / kv_heads) (Ainslie et al. 2023, arXiv 2305.13245). The row of slot s sees the slots
-[0, shared) and [branch, s]: a prompt and its own branch. A window w hides keys w or more positions back; a slot of the
-first range is at the position of its number, in the second range positions differ as slots do. cap(x) = c tanh(x / c).
-The backend appends k and v of all tokens of the batch to the cache before any row is computed.
+Query head j reads key head j // (heads / kv_heads) (Ainslie et al. 2023, arXiv 2305.13245). The row of slot s sees its path:
+the slots [0, shared), those of its `runs` (pairs of first slot and end) and [branch, s], at the positions 0, 1, 2, ... up to its
+own: a prompt, and the branches of a tree that lead to the row. A window w hides what is w or more positions back.
+cap(x) = c tanh(x / c). The backend appends k and v of all tokens of the batch to the cache before any row is computed, and
+computes a row from its path alone, in that order: to the bit, neither other rows nor the places of its slots matter.
 """
 
 OPERANDS = {
@@ -23,6 +24,7 @@ OPERANDS = {
     "state": (
         "keys, values: the cache of the layer in place of k and v, [slots, ...]",
         "slots, positions, shared, branch: one per row",
+        "runs: per row a tuple of (first, end); empty: no row has any",
     ),
 }
 TOLERANCE = 2e-5
@@ -36,17 +38,20 @@ CASES = tuple(
         "value_dim": vd,
         "window": w,
         "softcap": c,
-        "branch": b,
+        "branch": b,  # how the rows hang together, see `inputs`
     }
     for rows, first, h, g, kd, vd, w, c, b in (
-        (1, 0, 1, 1, 1, 1, 0, 0.0, False),
-        (1, 31, 4, 2, 32, 32, 0, 0.0, False),
-        (7, 0, 9, 3, 64, 64, 0, 0.0, False),
-        (33, 32, 4, 1, 24, 40, 0, 0.0, False),
-        (31, 64, 4, 4, 33, 31, 16, 0.0, False),
-        (40, 0, 2, 1, 256, 256, 17, 3.0, False),
-        (5, 40, 4, 2, 16, 16, 0, 0.0, True),
-        (9, 65, 4, 2, 16, 16, 12, 5.0, True),
+        (1, 0, 1, 1, 1, 1, 0, 0.0, ""),
+        (1, 31, 4, 2, 32, 32, 0, 0.0, ""),
+        (7, 0, 9, 3, 64, 64, 0, 0.0, ""),
+        (33, 32, 4, 1, 24, 40, 0, 0.0, ""),
+        (31, 64, 4, 4, 33, 31, 16, 0.0, ""),
+        (40, 0, 2, 1, 256, 256, 17, 3.0, ""),
+        (5, 40, 4, 2, 16, 16, 0, 0.0, "branch"),
+        (9, 65, 4, 2, 16, 16, 12, 5.0, "branch"),
+        (11, 70, 4, 2, 16, 16, 0, 0.0, "tree"),
+        (8, 40, 2, 1, 33, 24, 9, 4.0, "tree"),
+        (8, 40, 2, 1, 16, 16, 3, 0.0, "tree"),
     )
 )
 BENCH = tuple(
@@ -59,44 +64,40 @@ BENCH = tuple(
         "value_dim": 128,
         "window": 0,
         "softcap": 0.0,
-        "branch": False,
+        "branch": "",
     }
     for r, f in ((1, 511), (512, 0))
 )
 
 
-def visible(count, slots, positions, shared, branch, window):
-    """bool [rows, count]: which of the first `count` slots each row sees."""
+def paths(slots, positions, shared, branch, runs, window):
+    """Per row the slots that it sees, in the order of their positions: an array of indices, or a slice where they lie together."""
     import numpy as np
 
-    slot = np.arange(count)[None, :]
-    own, position, shared, branch = (np.asarray(v)[:, None] for v in (slots, positions, shared, branch))
-    before = slot < shared
-    after = (slot >= branch) & (slot <= own)
-    if window:
-        before &= slot > position - window
-        after &= own - slot < window
-    return before | after
+    for row, (own, position, stop, start) in enumerate(zip(slots, positions, shared, branch, strict=True)):
+        low = max(0, position - window + 1) if window else 0
+        if own - start >= position - low:
+            yield slice(own - (position - low), own + 1)
+            continue
+        ranges = ((0, stop), *(runs[row] if runs else ()), (start, own + 1))
+        yield np.concatenate([np.arange(*ends) for ends in ranges])[low:]
 
 
-def reference(q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch):
+def reference(
+    q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch, runs=()
+):
     import numpy as np
 
-    rows, count = len(q), max(slots, default=0) + 1
-    seen = visible(count, slots, positions, shared, branch, window)
-    q = q.reshape(rows, heads, key_dim)
-    keys = keys[:count].reshape(count, kv_heads, key_dim)
-    values = values[:count].reshape(count, kv_heads, value_dim)
-    out = np.empty((rows, heads, value_dim), np.float32)
-    for head in range(heads):
-        source = head // (heads // kv_heads)
-        s = q[:, head] @ keys[:, source].T * np.float32(scale)
+    q = q.reshape(len(q), kv_heads, heads // kv_heads, key_dim)
+    keys, values = keys.reshape(len(keys), kv_heads, key_dim), values.reshape(len(values), kv_heads, value_dim)
+    out = np.empty((len(q), kv_heads, heads // kv_heads, value_dim), np.float32)
+    for row, seen in enumerate(paths(slots, positions, shared, branch, runs, window)):
+        s = q[row] @ keys[seen].transpose(1, 2, 0) * np.float32(scale)  # [kv_heads, group, seen]
         if softcap:
             s = np.float32(softcap) * np.tanh(s / np.float32(softcap))
-        s = np.where(seen, s, np.float32(-np.inf))
         s = np.exp(s - s.max(-1, keepdims=True))
-        out[:, head] = s / s.sum(-1, keepdims=True) @ values[:, source]
-    return out.reshape(rows, heads * value_dim)
+        out[row] = s / s.sum(-1, keepdims=True) @ values[seen].transpose(1, 0, 2)
+    return out.reshape(len(q), heads * value_dim)
 
 
 def inputs(case, random):
@@ -107,8 +108,21 @@ def inputs(case, random):
     k = random.standard_normal((count, case["kv_heads"] * case["key_dim"]), "float32")
     v = random.standard_normal((count, case["kv_heads"] * case["value_dim"]), "float32")
     slots = list(range(first, count))
-    # a branch: a prompt of first - 3 slots, 3 slots of a sibling, then this branch, which continues at the prompt's end
-    prompt = first - 3 if case["branch"] else 0
-    words |= {"slots": slots, "shared": [prompt] * rows, "branch": [first if case["branch"] else 0] * rows}
-    words["positions"] = [prompt + r for r in range(rows)] if case["branch"] else slots
+    words |= {"slots": slots, "positions": slots, "shared": [0] * rows, "branch": [0] * rows}
+    if case["branch"]:  # a prompt of first - 3 slots, 3 slots of a sibling, then this branch, which continues at the prompt's end
+        prompt = first - 3
+        words |= {"shared": [prompt] * rows, "branch": [first] * rows, "positions": [prompt + r for r in range(rows)]}
+    if case["branch"] == "tree":
+        words |= forks(first - 3, first, rows)
     return (q, k, v), words
+
+
+def forks(prompt, first, rows):
+    """Words of rows that hang together as a tree: rows 3, 6, 9 .. each continue behind the first row of the three before."""
+    branch, positions, runs = [first] * 3, [prompt, prompt + 1, prompt + 2], [()] * 3
+    for row in range(3, rows):
+        at, parent = row % 3, row - row % 3 - 3
+        branch.append(first + row - at)
+        positions.append(positions[parent] + 1 + at)
+        runs.append((*runs[parent], (branch[parent], first + parent + 1)))
+    return {"branch": branch[:rows], "positions": positions[:rows], "runs": runs[:rows]}

@@ -78,6 +78,7 @@ class FakePlan:
     def __init__(self, vocabulary, context=64, script=None):
         self.context = context
         self.vocabulary = vocabulary
+        self.most_outputs = 512
         self.script = script or {}
         self.calls = []  # rows and outputs of every evaluate
         self.interrupt_at = None  # number of the evaluate that Ctrl-C meets
@@ -85,9 +86,10 @@ class FakePlan:
         self._slots = [None] * context
         self._rows = []
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
         count = len(ids)
-        assert count and len(positions) == len(shared) == len(branch) == count
+        runs = runs or [()] * count
+        assert count and len(positions) == len(shared) == len(branch) == len(runs) == count
         assert first_slot >= 0 and first_slot + count <= self.context
         assert list(outputs) == sorted(set(outputs)) and all(0 <= row < count for row in outputs)
         self.calls.append((count, len(outputs)))
@@ -96,11 +98,11 @@ class FakePlan:
             raise KeyboardInterrupt
         for row in range(count):
             self._slots[first_slot + row] = (positions[row], ids[row])
-        self._rows = [self._see(first_slot + row, positions[row], shared[row], branch[row]) for row in outputs]
+        self._rows = [self._see(first_slot + row, positions[row], shared[row], runs[row], branch[row]) for row in outputs]
 
-    def _see(self, slot, position, shared, branch):
+    def _see(self, slot, position, shared, runs, branch):
         assert shared <= branch <= slot or (shared == 0 and branch <= slot)
-        visible = self._slots[:shared] + self._slots[branch : slot + 1]
+        visible = [entry for first, end in ((0, shared), *runs, (branch, slot + 1)) for entry in self._slots[first:end]]
         assert [at for at, _ in visible] == list(range(position + 1)), "every earlier position exactly once"
         noise = random.Random(blake2b(repr(visible).encode(), digest_size=8).digest())
         logits = array("f", (noise.gauss(0, 3) for _ in range(self.vocabulary)))
@@ -116,6 +118,9 @@ class FakePlan:
         top = max(values)
         total = top + math.log(math.fsum(math.exp(value - top) for value in values))
         return [values[token] - total for token in token_ids]
+
+    def logprobs_of_rows(self, rows, ids):
+        return list(map(self.logprobs, rows, ids))
 
     def argmax(self, row):
         return self._rows[row].index(max(self._rows[row]))

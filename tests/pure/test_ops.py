@@ -50,21 +50,22 @@ def rope(q, *, heads, head_dim, positions, rope):
     return out
 
 
-def attention(q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch):
+def attention(
+    q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch, runs=()
+):
     out = []
     for r, row in enumerate(q):
+        path = [*range(shared[r])]
+        for first, end in runs[r] if runs else ():
+            path += range(first, end)
+        path += range(branch[r], slots[r] + 1)
+        assert len(path) == positions[r] + 1
         line = []
         for head in range(heads):
             source = head * kv_heads // heads
             query = row[head * key_dim : (head + 1) * key_dim]
             weights = {}
-            for slot in range(slots[r] + 1):
-                if slot < shared[r]:
-                    position = slot
-                elif slot >= branch[r]:
-                    position = positions[r] - (slots[r] - slot)
-                else:
-                    continue
+            for position, slot in enumerate(path):
                 if window and position <= positions[r] - window:
                     continue
                 key = keys[slot][source * key_dim : (source + 1) * key_dim]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from fakes import session
 
-from reflex import score as scoring
+from reflex import tree
 from reflex.errors import ContextOverflowError, InternalError, InvalidInputError
 from reflex.score import score
 
@@ -74,9 +74,9 @@ def test_what_was_cached_changes_nothing():
 @pytest.mark.parametrize("spare", [17, 18, 40])
 def test_several_passes_give_the_same_bits(batch, outputs, spare, monkeypatch):
     want = score(session(), PROMPT, CANDIDATES)
-    monkeypatch.setattr(scoring, "BATCH", batch)
+    monkeypatch.setattr(tree, "BATCH", batch)
     s = session(context=want.prompt_tokens + spare)
-    monkeypatch.setattr(scoring, "LOGITS_BYTES", 4 * s.plan.vocabulary * outputs)
+    s.plan.most_outputs = outputs
     assert score(s, PROMPT, CANDIDATES) == want
     assert max(rows for rows, _ in s.plan.calls) <= batch
     assert max(count for _, count in s.plan.calls) <= outputs

@@ -3,9 +3,9 @@
 Cache of one layer, float32: keys [kv_head][slot / 32][key_dim][32 slots], so that 32 scores are computed with whole
 vectors and no horizontal sums; values [kv_head][slot][value_dim].
 
-A token sees slots [0, shared) and [branch, own]. Scores, exponentials and sums run over the visible keys in that
-order, wherever the branch lies in the cache, so a branch's result is bit for bit that of the same text evaluated
-alone.
+A token sees the slots [0, shared), those of its runs and [branch, own]. Scores, exponentials and sums run over the
+visible keys in that order, wherever they lie in the cache, so a result is bit for bit that of the same text
+evaluated alone.
 """
 
 from llvmlite import ir
@@ -112,7 +112,41 @@ def range_scores(query, keys, dim, low, high, block_out, out):
     BATCH, SCRATCH, SCRATCH_BYTES, NEW_KEYS, NEW_VALUES, TOKEN_COUNT,
 ) = (8 * i for i in range(20))  # fmt: skip
 # Addresses in the batch block: what the tokens of this evaluation are.
-POSITIONS, SHARED, BRANCH, FIRST_SLOT = 0, 8, 16, 24
+# LISTS: 0 where no token has runs, else per token the address of its list: count, then first slot and end of each run.
+POSITIONS, SHARED, BRANCH, FIRST_SLOT, LISTS = 0, 8, 16, 24, 32
+
+
+@helper
+def runs_of(batch, token):
+    """Address of the list of runs of a token; 0: it has none."""
+    lists = load_i64(batch + LISTS)
+    return load_i64(lists + 8 * token) if lists != 0 else 0
+
+
+@helper
+def run_scores(query, keys, dim, runs, low, block_out, out):
+    """Scores of the runs' slots to out, without those of positions before `low` of the first of them; their count."""
+    done = 0
+    for k in range(load_i64(runs)):
+        first, end = load_i64(runs + 16 * k + 8), load_i64(runs + 16 * k + 16)
+        skip = min(low, end - first)
+        low -= skip
+        range_scores(query, keys, dim, first + skip, end, block_out, out + 4 * done)
+        done += end - first - skip
+    return done
+
+
+@helper
+def add_runs(weights, values, dim, runs, low, out):
+    """out[dim] += weights . values of the slots of `run_scores`."""
+    for k in range(load_i64(runs)):
+        first, end = load_i64(runs + 16 * k + 8), load_i64(runs + 16 * k + 16)
+        skip = min(low, end - first)
+        low -= skip
+        count = end - first - skip
+        add_weighted(weights, values + 4 * dim * (first + skip), dim, count, out)
+        weights += 4 * count
+    return 0
 
 
 @helper
@@ -122,13 +156,14 @@ def attend(p, row, head, scratch):
     batch = load_i64(p + BATCH)
     position = load_i64(load_i64(batch + POSITIONS) + 8 * token)
     shared, branch = load_i64(load_i64(batch + SHARED) + 8 * token), load_i64(load_i64(batch + BRANCH) + 8 * token)
-    own = load_i64(batch + FIRST_SLOT) + token
+    own, runs = load_i64(batch + FIRST_SLOT) + token, runs_of(batch, token)
     low = 0
     window = load_i64(p + WINDOW)
     if window > 0:
         low = max(0, position - window + 1)
         branch = max(branch, own - window + 1)
     first = max(0, shared - low)
+    before = max(0, low - shared)  # hidden positions behind the first range
     count = first + own + 1 - branch
     kv_head = head // (load_i64(p + HEADS) // load_i64(p + KV_HEADS))
     key_dim, value_dim, capacity = load_i64(p + KEY_DIM), load_i64(p + VALUE_DIM), load_i64(p + CAPACITY)
@@ -137,7 +172,9 @@ def attend(p, row, head, scratch):
     query = load_i64(p + QUERIES) + 4 * key_dim * (row * load_i64(p + HEADS) + head)
     weights = scratch + 4 * SLOTS
     range_scores(query, keys, key_dim, low, low + first, scratch, weights)
-    range_scores(query, keys, key_dim, branch, own + 1, scratch, weights + 4 * first)
+    middle = run_scores(query, keys, key_dim, runs, before, scratch, weights + 4 * first) if runs != 0 else 0
+    range_scores(query, keys, key_dim, branch, own + 1, scratch, weights + 4 * (first + middle))
+    count += middle
     array_scale(weights, weights, count, float_of_bits(load_i64(p + SCALE)))
     cap = float_of_bits(load_i64(p + SOFTCAP))
     if cap > to_float(0):
@@ -148,7 +185,10 @@ def attend(p, row, head, scratch):
     for i in range(value_dim):
         store_f32(out + 4 * i, to_float(0))
     add_weighted(weights, values + 4 * value_dim * low, value_dim, first, out)
-    add_weighted(weights + 4 * first, values + 4 * value_dim * branch, value_dim, count - first, out)
+    if runs != 0:
+        add_runs(weights + 4 * first, values, value_dim, runs, before, out)
+    last = first + middle
+    add_weighted(weights + 4 * last, values + 4 * value_dim * branch, value_dim, count - last, out)
     array_scale(out, out, value_dim, to_float(1) / total)
     return 0
 
