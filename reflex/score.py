@@ -243,6 +243,9 @@ def concerns(tokenizer, seam, rule):
             repeats.append(f"{first[tail]} and {index}")
     if repeats:
         notes.append(f"candidates {several(repeats)} are the same tokens: each takes its share of the probability")
+    garbled = [index for index, tail in enumerate(seam.tails) if tail and lossy(tokenizer, seam.texts[index], tail)]
+    if garbled:
+        notes.append(f"{subject(garbled, 'holds', 'hold')} bytes that are no UTF-8: scored as U+FFFD, as this vocabulary has them")
     notes += special(tokenizer, seam)
     notes += beginnings(seam, first)
     counts = {len(tail) for tail in first}
@@ -250,6 +253,14 @@ def concerns(tokenizer, seam, rule):
         fair = " and ".join([name for name, row in RULES.items() if not row.short and not row.prior])
         notes.append(f"candidates have {min(counts)} to {max(counts)} tokens: rule {rule} favours fewer, {fair} do not")
     return notes
+
+
+def lossy(tokenizer, text, tail):
+    """Whether bytes of `text` that are no UTF-8 became the replacement character in its tokens."""
+    mark = "\ufffd".encode()
+    if mark in text or mark not in text.decode("utf-8", "replace").encode():
+        return False
+    return mark in b"".join([tokenizer.piece(token) for token in tail])
 
 
 def special(tokenizer, seam):

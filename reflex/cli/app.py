@@ -88,5 +88,12 @@ def main(argv, first=None):
         message = " ".join(error.format_message().split())
         if not message:  # Typer printed the help page instead of a message
             return 2
-        Output("", json="--json" in argv).error(InvalidInputError(message, remedy="see reflex --help"))
+        remedy = "see reflex --help" + elsewhere(getattr(error, "option_name", None))
+        Output("", json="--json" in argv).error(InvalidInputError(message, remedy=remedy))
         return 2
+
+
+def elsewhere(option):
+    """Which commands have an option that the given one has not; system1, for one, samples nothing."""
+    owners = [name for name, module in commands().items() if any(row[0] == option for row in module.PARAMETERS)]
+    return f"; {option} belongs to {', '.join(owners)}" if owners else ""

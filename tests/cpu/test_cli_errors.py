@@ -116,6 +116,15 @@ def test_undecodable_arguments_arrive_as_bytes(model, locale):
     assert done.stdout == piped.stdout
 
 
+def test_undecodable_candidates_are_scored_as_bytes(model):
+    argv = process.words("system1", model, "caf", "--candidate", "@", "--candidate", "\u0301", "--json")
+    argv[argv.index("@")] = b"\xc3"
+    done = subprocess.run(argv, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["candidates"]
+    assert [row["text"] for row in rows] == ["\ufffd", "\u0301"] and rows[0]["token_ids"]
+
+
 def test_context_too_long(model):
     done = process.reflex("generate", model, "many words " * 400)
     expect(done, 6, "context_overflow", "1024")
@@ -123,6 +132,11 @@ def test_context_too_long(model):
     expect(
         process.reflex("system1", model, "some words to fill it", "--candidate", " a", "--ctx", "4"), 6, "context_overflow", "--ctx"
     )
+
+
+@pytest.mark.parametrize("option", ["--top-k", "--top-p", "--min-p", "--repeat-penalty", "--seed", "--stop"])
+def test_system1_refuses_sampling_options_and_says_whose_they_are(option):
+    expect(process.reflex("system1", "demo", "p", "--candidate", "a", option, "1"), 2, "invalid_input", f"{option} belongs to generate")
 
 
 USAGE = [

@@ -19,7 +19,7 @@ DECISION = [
     "prompt_tokens",
     "candidates",
 ]
-CANDIDATE = ["index", "text", "token_ids", "logprobs", "sum", "mean", "per_byte", "probability"]
+CANDIDATE = ["index", "text", "token_ids", "logprobs", "sum", "mean", "per_byte", "probability", "pmi"]
 GENERATED = ["command", "model", "backend", "text", "token_ids", "finish_reason", "prompt_tokens"]
 
 
@@ -61,6 +61,29 @@ def test_system1_text_and_json_agree(model):
         assert f"{row['probability']:.4f}" in line and f"{row['mean']:.4f}" in line and repr(row["text"]) in line
     assert lines[4].startswith(f"best: {result['best_text']!r}")
     assert done.stderr == b""
+
+
+def test_system1_reports_pmi_where_a_prior_is_scored(model):
+    (result,) = objects("system1", model, "The quick brown", *CANDIDATES, "--rule", "pmi")
+    (plain,) = objects("system1", model, "The quick brown", *CANDIDATES)
+    (prior,) = objects("system1", model, "so:", *CANDIDATES)
+    (given,) = objects("system1", model, "The quick brown", *CANDIDATES, "--prior", "so:")
+    assert result["rule"] == "pmi" and [row["pmi"] for row in plain["candidates"]] == [None] * 3
+    assert [row["sum"] for row in result["candidates"]] == [row["sum"] for row in plain["candidates"]]
+    best = max(result["candidates"], key=lambda row: row["pmi"])
+    assert best["index"] == result["best_index"]
+    for mine, unconditional in zip(given["candidates"], prior["candidates"], strict=True):
+        assert mine["pmi"] == mine["sum"] - unconditional["sum"]
+    text = ran("system1", model, "The quick brown", *CANDIDATES, "--rule", "pmi").stdout.decode()
+    assert all(f"{row['pmi']:.4f}" in text for row in result["candidates"])
+
+
+def test_system1_shows_an_empty_candidate_without_a_score(model):
+    words = ("system1", model, "The quick", "--candidate", "", "--candidate", " fox")
+    (result,) = objects(*words)
+    assert result["candidates"][0]["sum"] is None and result["best_index"] == 1
+    done = ran(*words)
+    assert b"none" in done.stdout and b"candidate 0 is empty" in done.stderr
 
 
 def test_system1_warnings_go_to_stderr(model):
