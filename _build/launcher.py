@@ -1,11 +1,14 @@
 #!python
 # Started by `reflex` with -IS, or by itself with `site`. SOURCE is filled in by an editable install.
+import _signal
 import gc
 import sys
 from time import perf_counter_ns, process_time_ns
 
 FIRST = perf_counter_ns(), process_time_ns()
 SOURCE = None
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # Ctrl-C ends the process, without a traceback, until the front takes over
 gc.disable()  # one request and out: looking for cycles among freshly imported modules costs 1 ms and finds none
 if SOURCE or sys.flags.no_site:
     home = sys.executable.rpartition("/bin/")[0]

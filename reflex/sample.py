@@ -95,7 +95,8 @@ def choose(logits, temperature, top_k, top_p, min_p, random):
 
     Candidates are ordered by falling logit, equal ones by rising id. top-k keeps the first k; top-p the shortest prefix whose
     probability among those, at temperature 1, reaches top_p; min-p those at least min_p times as likely as the first. The draw
-    takes the first candidate at which the running sum of exp(logit / temperature) exceeds random times the whole sum."""
+    takes the first candidate at which the running sum of exp(logit / temperature) exceeds random times the whole sum; where
+    rounding lets none, the last one that adds to the sum."""
     if temperature == 0:
         return max(range(len(logits)), key=lambda token: (logits[token], -token))
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
@@ -111,9 +112,10 @@ def choose(logits, temperature, top_k, top_p, min_p, random):
     if min_p > 0:
         below = [value for value in below if exp(value) >= min_p]
     weights = [exp(value / temperature) for value in below]
-    mass, goal = 0.0, random * fsum(weights)
+    mass, goal, chosen = 0.0, random * fsum(weights), order[0]
     for token, weight in zip(order, weights, strict=False):
+        if mass + weight == mass or mass > goal:
+            break
+        chosen = token
         mass += weight
-        if mass > goal:
-            return token
-    return order[len(weights) - 1]
+    return chosen

@@ -231,4 +231,5 @@ def draw(logits, temperature, top_k, top_p, min_p, random):
     if min_p > 0:
         x = x[: max(1, int((np.exp(x) >= min_p).sum()))]
     mass = np.cumsum(np.exp(x / temperature))
-    return int(order[min(int(np.searchsorted(mass, random * mass[-1], side="right")), len(x) - 1)])
+    grows = int(np.searchsorted(mass, mass[-1]))  # the last place that adds to the sum
+    return int(order[min(int(np.searchsorted(mass, random * mass[-1], side="right")), grows)])

@@ -30,7 +30,8 @@ def _parameter(row):
     annotation = TYPES[kind] if isinstance(kind, str) else Literal[kind]
     if name[0] != "-":
         argument = Annotated[annotation, typer.Argument(metavar=name, help=text, show_default=False)]
-        return inspect.Parameter(front.destination(name), inspect.Parameter.KEYWORD_ONLY, annotation=argument)
+        default = inspect.Parameter.empty if default is None else default
+        return inspect.Parameter(front.destination(name), inspect.Parameter.KEYWORD_ONLY, annotation=argument, default=default)
     metavar = None if kind == "switch" or not isinstance(kind, str) else {"texts": "TEXT"}.get(kind, kind.upper())
     option = Annotated[annotation, typer.Option(name, help=text, metavar=metavar, show_default=default not in ((), "", False))]
     default = list(default) if kind == "texts" else default

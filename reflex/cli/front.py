@@ -1,7 +1,8 @@
 """The front door of the command line: argv to keyword arguments in microseconds, then the command, then the exit code.
 
-A command's `PARAMETERS` rows are (name, kind, default, help). An upper-case name is a required positional; `--name` is
-an option. Kinds: "text", "int", "float", "switch", "texts" (repeatable, gives a tuple), or a tuple of allowed words.
+A command's `PARAMETERS` rows are (name, kind, default, help). An upper-case name is a positional, required where its default
+is None; `--name` is an option. Kinds: "text", "int", "float", "switch", "texts" (repeatable, gives a tuple), or a tuple of
+allowed words.
 `parse` gives up (None) on whatever is not plain - help, unknown flags, missing or extra words, values that look like
 flags - and the Typer app, built from the same rows, takes over. Called by the launcher and by the tests.
 """
@@ -10,7 +11,7 @@ import sys
 from posix import _exit
 from posix import read as _read
 
-from ..errors import InternalError, InvalidInputError, OutOfMemoryError, ReflexError
+from ..errors import InputOutputError, InternalError, InvalidInputError, OutOfMemoryError, ReflexError
 from .output import Output
 
 SHOWN = (  # every command
@@ -31,14 +32,22 @@ def prompt(word):
     """The PROMPT argument's text: `-` reads stdin to its end. An empty one is refused."""
     text = word
     if word == "-":
-        parts = []
-        while part := _read(0, 1 << 16):
-            parts.append(part)
-        text = b"".join(parts).decode("utf-8", "surrogateescape")
+        text = stdin().decode("utf-8", "surrogateescape")
     if not text:
         found, remedy = "end of input" if word == "-" else "nothing", "give a PROMPT, or - and text on stdin"
         raise InvalidInputError("the prompt is empty", "at least one character", found, remedy=remedy)
     return text
+
+
+def stdin():
+    """All bytes of stdin to its end."""
+    parts = []
+    try:
+        while part := _read(0, 1 << 16):
+            parts.append(part)
+    except OSError as error:
+        raise InputOutputError("cannot read the input", found=error.strerror, where="stdin") from None
+    return b"".join(parts)
 
 
 def engine(values):
@@ -92,6 +101,8 @@ def parse(argv):
             values[destination(row[0])] = row[2]
         else:
             positionals.append(row)
+            if row[2] is not None:
+                values[destination(row[0])] = row[2]
     words = iter(argv[1:])
     given = 0
     for word in words:
@@ -115,7 +126,7 @@ def parse(argv):
             given += 1
         else:
             return None
-    return (module, values) if given == len(positionals) else None
+    return (module, values) if all(row[2] is not None for row in positionals[given:]) else None
 
 
 def execute(module, values, first=None):
@@ -160,9 +171,18 @@ def _through_typer(argv, first):
     return slow(argv, first)
 
 
+def _watch_for_interrupts():
+    """From here on Ctrl-C is a KeyboardInterrupt; until here the launcher let it end the process, which leaves no traceback."""
+    import _signal
+
+    if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
 def main(first=None):
     """The process: never returns. Interpreter teardown would cost 3 ms, so everything is written before and skipped."""
     try:
+        _watch_for_interrupts()
         parsed = parse(sys.argv[1:])
         if parsed is None:
             code = _through_typer(sys.argv[1:], first)

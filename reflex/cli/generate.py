@@ -46,14 +46,19 @@ def run(out, model, prompt, max_tokens, stop, logprobs, seed, engine, **sampling
 
 def stream(out, generation):
     """Print every event as it comes; the exit code."""
+    patience = Patience()
     first, shown = True, 0
     try:
         for event in generation:
+            patience.printing = True
             if out.json:
                 out.record("token", event.as_dict())
             elif event.text:
                 out.text(event.text)
             shown += len(event.text)
+            patience.printing = False
+            if patience.tried:
+                raise KeyboardInterrupt
             if first:
                 out.mark("first token")
                 first = False
@@ -63,3 +68,20 @@ def stream(out, generation):
             out.text(generation.text[shown:])  # what was held back, or computed just before the signal
         return 130
     return 0
+
+
+class Patience:
+    """Ctrl-C waits for what is being printed, so that nothing is lost or printed twice. A second one does not wait: whoever reads
+    may have stopped reading."""
+
+    def __init__(self):
+        import _signal
+
+        self.printing = self.tried = False
+        if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where the caller has it ignored
+            _signal.signal(_signal.SIGINT, self)
+
+    def __call__(self, number, frame):
+        if not self.printing or self.tried:
+            raise KeyboardInterrupt
+        self.tried = True

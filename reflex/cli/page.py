@@ -17,7 +17,7 @@ def _kind(kind):
 
 
 def _usage(name, rows):
-    words = [row[0] for row in rows if row[0][0] != "-"]
+    words = [row[0] if row[2] is None else f"[{row[0]}]" for row in rows if row[0][0] != "-"]
     return " ".join(["reflex", name, *words, "[options]"])
 
 

@@ -7,7 +7,7 @@ from cases.sample import FILTERS, Order
 from emulator import launch
 
 from reflex.kernels.cuda.compile import load_all
-from reflex.sample import choose, penalize, uniform
+from reflex.sample import Sampling, choose, penalize, uniform
 
 COLUMNS, STEPS, SEED, END, LAST = 300, 3, 77, 13, 3  # LAST: how many tokens the penalty looks back
 
@@ -18,6 +18,36 @@ def test_the_reference_of_the_cases_is_the_definition():
         x = random.integers(-4, 5, 30).astype("float32") if number & 1 else random.standard_normal(30, "float32")
         settings = (0.7, *FILTERS[number % len(FILTERS)], random.random())
         assert Order(x).draw(*settings) == choose(x.tolist(), *settings)
+
+
+INFINITE = numpy.float32(-numpy.inf)
+EDGE_ROWS = {
+    "all equal": numpy.full(40, 0.25, "float32"),
+    "impossible": numpy.array([INFINITE, 3.0, INFINITE, 2.0, 3.0, *[INFINITE] * 30], "float32"),
+    "far apart": numpy.array([80.0, -80.0, 79.5, 0.0, 80.0], "float32"),
+}
+EDGE_SETTINGS = [
+    (0.0, 0, 1.0, 0.0),
+    (1e-30, 0, 1.0, 0.0),
+    (1.0, 0, 1.0, 0.0),
+    (1.0, 1, 1.0, 0.0),
+    (1.0, Sampling(top_k=10**30).top_k, 1.0, 0.0),
+    (1.0, 0, 5e-324, 0.0),
+    (1.0, 0, 1 - 2**-53, 5e-324),
+    (1.0, 0, 1.0, 1 - 2**-53),
+]
+
+
+@pytest.mark.parametrize("settings", EDGE_SETTINGS)
+@pytest.mark.parametrize("name", EDGE_ROWS)
+def test_edges_follow_the_definition(name, settings):
+    x = EDGE_ROWS[name]
+    for random in (0.37, 1 - 2**-53):
+        parameters, chosen = numpy.array([*settings, random, 1.0], "float64"), numpy.full(1, -7, "int32")
+        scratch, counters = numpy.zeros(4096, "int64"), numpy.zeros(2, "uint32")
+        run("sample_bins", 1, x, stats_of(x[None])[0], parameters, scratch, x.size)
+        run("sample", 1, x, stats_of(x[None])[0], parameters, scratch, counters, chosen, x.size, 2048)
+        assert chosen[0] == choose(x.tolist(), *settings, random), random
 
 
 def run(name, grid, *args):

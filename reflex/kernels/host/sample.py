@@ -1,4 +1,4 @@
-"""Draw one token id from a row of logits; `reflex.sample.draw` is the definition this follows.
+"""Draw one token id from a row of logits; `reflex.sample.choose` is the definition this follows.
 
 Candidates leave a heap in order of falling logit (lower id first among equals), and only as many as the filters and
 the draw look at, so that a vocabulary of a quarter of a million is never sorted.
@@ -52,21 +52,25 @@ def sample(logits, count, top_k, parameters, heap):
         for i in range(count):
             total += exponential((load_f32(logits + 4 * i) - top) * scale)
         mass = 0.0
-        token = 0
+        chosen = token_of(load_i64(heap))
         for k in range(count):
             token = token_of(pop(heap, count - k))
-            mass += exponential((load_f32(logits + 4 * token) - top) * scale)
-            if mass > random * total:
-                return token
-        return token
+            e = exponential((load_f32(logits + 4 * token) - top) * scale)
+            if mass + e == mass or mass > random * total:
+                break
+            chosen = token
+            mass += e
+        return chosen
     n = keep(logits, count, top, top_k, load_f64(parameters + TOP_P), load_f64(parameters + MIN_P), heap, kept)
     total = 0.0
     for k in range(n):
         total += exponential((load_f32(logits + 4 * load_i64(kept + 8 * k)) - top) * scale)
     mass = 0.0
+    chosen = load_i64(kept)
     for k in range(n):
-        token = load_i64(kept + 8 * k)
-        mass += exponential((load_f32(logits + 4 * token) - top) * scale)
-        if mass > random * total:
-            return token
-    return load_i64(kept + 8 * (n - 1))
+        e = exponential((load_f32(logits + 4 * load_i64(kept + 8 * k)) - top) * scale)
+        if mass + e == mass or mass > random * total:
+            break
+        chosen = load_i64(kept + 8 * k)
+        mass += e
+    return chosen
