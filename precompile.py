@@ -274,10 +274,11 @@ def local_targets():
 
 def local_gpus():
     """Targets of the GPUs here; none where there is no driver or it does not start, since the build needs no GPU."""
+    from reflex.backends import choice
     from reflex.backends.cuda import device, driver, module
     from reflex.errors import ReflexError
 
-    if not device.available():
+    if not choice.gpu_shown():
         return []
     try:
         driver.load()

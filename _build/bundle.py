@@ -10,11 +10,15 @@ from pathlib import Path
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
 STAGES = (  # what a request imports in one go, in this order
-    ("reflex.cli.front",),
+    ("reflex.cli.front", "reflex.native"),
+    ("reflex.backends.cuda.device",),
     ("reflex.open", "reflex.gguf.ahead"),
     ("reflex.session", "reflex.tokenizer"),
     (*(f"reflex.arch{part}" for part in ("", ".spec", ".sizes", ".tensors", ".rotation", ".names")), "reflex.program"),
     ("reflex.backends.cpu",),
+    ("reflex.sample",),
+    ("reflex.backends.cuda.gpu",),
+    ("reflex.backends.cuda.backend",),
     ("reflex.score",),
 )
 HEAD = 16384  # as reflex/bundle.py and the launcher read it

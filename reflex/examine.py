@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import bundle, demo, native
+from .backends import choice
 from .backends.cuda import device, driver, module, trial
 from .errors import KernelCacheError, ReflexError
 
@@ -100,7 +101,7 @@ def _device():
     try:
         facts, marks = trial.finish(trial.begin())
     except ReflexError as error:
-        absent = error.message in driver.ABSENT and not device.available()
+        absent = error.message in driver.ABSENT and not choice.gpu_shown()
         if absent:
             yield Check("device", "ok", f"none ({error.message}): the CPU computes")
         elif module.targets(native.cache_folder()):

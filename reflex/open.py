@@ -1,18 +1,17 @@
 """From a path to a session that can compute: the one place that puts file, tokenizer, program and backend together.
 
-Owns the meaning of MODEL (a path, or `demo`), of `--backend`, `--ctx` and `--threads`. A GPU starts before the file is opened,
-on a thread of its own, because its context takes longer than all the rest. `auto` says which backend it took where there
-was a choice; an explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
+Owns the meaning of MODEL (a path, or `demo`), of `--ctx` and `--threads`. A GPU starts before the file is opened, on a thread of
+its own, because its context takes longer than all the rest. `auto` says which backend it took where there was a choice; an
+explicit choice is never replaced by another. Called by the API and, on the cold path, by the command line.
 """
 
-from posix import sched_getaffinity, stat
+from posix import sched_getaffinity
 
-from . import demo, settings
-from .errors import DeviceError, InvalidInputError, KernelCacheError, closest
+from . import demo
+from .backends import choice
+from .errors import DeviceError, InvalidInputError, KernelCacheError
 from .gguf import reader
 
-BACKENDS = ("auto", "cpu", "cuda", "reference")
-GPU_NODES = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where the driver is loaded (the second: WSL)
 MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
@@ -27,7 +26,7 @@ def open_model(
     way, so that its tokens are known before anything is prepared for computing.
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
-    name = resolve_backend(backend)
+    name = choice.resolve(backend)
     workers = thread_count(threads)
     gpu = _start_gpu(device, weights) if name == "cuda" else None
     file = None
@@ -105,24 +104,6 @@ def _program(file, context):
 
 def _ignore(_):
     return None
-
-
-def resolve_backend(name):
-    """The backend that `name` means; `auto` is cuda where the machine shows a GPU, until that turns out to be unusable."""
-    if name == "auto":
-        return "cuda" if any(map(_exists, GPU_NODES)) and not settings.devices_hidden() else "cpu"
-    if name not in BACKENDS:
-        remedy = f"did you mean {closest(str(name), BACKENDS, 1)}?"
-        raise InvalidInputError("no such backend", ", ".join(BACKENDS), repr(name), "--backend", remedy)
-    return name
-
-
-def _exists(path):
-    try:
-        stat(path)
-        return True
-    except OSError:
-        return False
 
 
 def plan_class(name):

@@ -11,6 +11,7 @@ import sys
 from posix import _exit
 from posix import read as _read
 
+from ..backends import choice
 from ..errors import InputOutputError, InternalError, InvalidInputError, OutOfMemoryError, ReflexError
 from .output import Output
 
@@ -20,7 +21,7 @@ SHOWN = (  # every command
     ("--trace", "switch", False, "Show a Python traceback with an error."),
 )
 ENGINE = (  # every command that runs a model
-    ("--backend", ("auto", "cpu", "cuda", "reference"), "auto", "What computes; auto takes the fastest this build has."),
+    ("--backend", choice.BACKENDS, "auto", "What computes; auto takes the fastest this build has."),
     ("--ctx", "int", 0, "Most tokens of prompt and answer together; 0 takes the model's own limit."),
     ("--threads", "int", 0, "Threads of the CPU backend; 0 takes the cores this process may use."),
     ("--device", "text", "", "Which GPU: its number, or a UUID (GPU-..., MIG-...); empty takes the first."),
@@ -51,9 +52,15 @@ def stdin():
 
 
 def engine(values):
-    """Takes the ENGINE options out of a command's values; returns open_model's keyword arguments."""
+    """Takes the ENGINE options out of a command's values; returns open_model's keyword arguments. A GPU starts here, since nothing
+    takes longer than that."""
     names = [destination(row[0]) for row in ENGINE]
-    return {"context" if name == "ctx" else name: values.pop(name) for name in names}
+    found = {"context" if name == "ctx" else name: values.pop(name) for name in names}
+    if choice.resolve(found["backend"]) == "cuda":
+        from ..backends.cuda import device
+
+        device.expect(found["device"])
+    return found
 
 
 def destination(name):

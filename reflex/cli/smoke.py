@@ -5,6 +5,7 @@ crosses correctly; needs no model.
 """
 
 from .. import native
+from ..backends import choice
 from ..errors import InvalidInputError, KernelCacheError
 from .front import SHOWN
 
@@ -45,11 +46,7 @@ def run(out, count, device):
 
 def _begin(device):
     """The trial of the device on its way, None where there is none to try."""
-    if device == "none":
-        return None
-    from ..backends.cuda.device import available
-
-    if not device and not available():
+    if device == "none" or not (device or choice.gpu_shown()):
         return None
     from ..backends.cuda.trial import begin
 

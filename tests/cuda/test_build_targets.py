@@ -7,8 +7,8 @@ from stub import fake
 
 CODE = """
 import json
-from reflex.backends.cuda import device
-device.available = lambda: {available}
+from reflex.backends import choice
+choice.gpu_shown = lambda: {available}
 import precompile
 print(json.dumps(precompile.local_gpus()))
 """

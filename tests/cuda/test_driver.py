@@ -13,6 +13,7 @@ from stub import fake
 PRELUDE = """
 import json, sys
 from reflex import native
+from reflex.backends import choice
 from reflex.errors import ReflexError
 from reflex.backends.cuda import device, driver, launch, module, upload
 
@@ -233,7 +234,7 @@ def test_a_mig_instance_is_shown_to_the_driver(stub):
 
 @pytest.mark.parametrize(("visible", "hidden"), [(None, False), ("0", False), ("GPU-1", False), ("", True), ("-1", True)])
 def test_hidden_devices_are_not_available(stub, visible, hidden):
-    code = "device.NODES = ('/dev/null',); show(found=device.available()); device.NODES = ('/no',); show(found=device.available())"
+    code = "choice.NODES = ('/dev/null',); show(found=choice.gpu_shown()); choice.NODES = ('/no',); show(found=choice.gpu_shown())"
     found = stub.run(code, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
     assert [row["found"] for row in found] == [not hidden, False]
     assert not stub.calls

@@ -79,7 +79,7 @@ def test_a_token_costs_a_handful_of_calls(calls):
 
 AUTO = """
 import reflex.open
-reflex.open.GPU_NODES = ("/dev/null",)
+reflex.open.choice.NODES = ("/dev/null",)
 _, _, session = reflex.open.open_model({path!r}, note=print)
 session.plan.evaluate([1], 0, [0], [0], [0], [0])
 session.plan.argmax(0)
@@ -135,3 +135,42 @@ def test_failures_of_a_command_are_one_line(library, model, settings, code, cate
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 1 and lines[0].startswith(f"reflex: {category}: "), lines
     assert done.returncode == code and not done.stdout
+
+
+def test_the_device_starts_before_anything_is_opened(library, model):
+    command = ("system1", model, "hello", "--candidate", " a", "--candidate", " b", "--backend", "cuda", "--json", "--timings")
+    done = process.reflex(*command, env=fake.environment(library))
+    phases = json.loads(done.stdout.splitlines()[-1])
+    assert phases["phases"]["arguments"] <= phases["beside"]["device thread"]["begin"] <= phases["phases"]["imports"]
+
+
+REFUSED = [
+    (("nothing.gguf", "hello"), 3, "model_file"),
+    (("MODEL", ""), 2, "invalid_input"),
+    (("MODEL", "hello", "--threads", "5000"), 2, "invalid_input"),
+    (("MODEL", "hello", "--ctx", "1000000"), 2, "invalid_input"),
+]
+
+
+@pytest.mark.parametrize("driver", [{"DELAY": 200}, {"FAIL": "cuInit:999"}], ids=["slow", "broken"])
+@pytest.mark.parametrize(("words", "code", "category"), REFUSED)
+def test_what_is_wrong_with_a_request_is_said_whatever_the_device_does(library, model, words, code, category, driver):
+    words = [str(model) if word == "MODEL" else word for word in words]
+    done = process.reflex("generate", *words, "--backend", "cuda", env=fake.environment(library, **driver))
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"reflex: {category}: "), lines
+    assert done.returncode == code and not done.stdout
+
+
+def test_one_device_is_started_for_each_that_is_used(library, model, tmp_path):
+    def starts(*words):
+        log = tmp_path / "calls.log"
+        log.unlink(missing_ok=True)
+        done = process.reflex(*words, env=fake.environment(library, log))
+        assert done.returncode in (0, 1), done.stderr
+        return sum(line.startswith("cuInit ") for line in log.read_text().splitlines()) if log.exists() else 0
+
+    assert starts("generate", model, "hello", "--max-tokens", "2", "--backend", "cpu") == 0
+    assert starts("generate", model, "hello", "--max-tokens", "2", "--backend", "cuda") == 1
+    assert starts("check", model, "hello", "--steps", "1", "--against", "cpu", "--backend", "cuda") == 1
+    assert starts("check", model, "hello", "--steps", "1", "--against", "cuda", "--backend", "cpu") == 1

@@ -10,6 +10,7 @@ from fakes import session
 
 import reflex
 from reflex import api, demo
+from reflex.backends import choice
 from reflex.errors import InvalidInputError, ModelFileError, StateError
 from reflex.records import Record, table
 
@@ -191,12 +192,14 @@ def opening():
     return pytest.importorskip("reflex.open", reason="needs every layer below")
 
 
-def test_backends_by_name():
-    names = opening()
-    assert (names.resolve_backend("auto"), names.resolve_backend("reference")) == ("cpu", "reference")
-    assert names.resolve_backend("cuda") == "cuda"
+def test_backends_by_name(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for nodes, expected in ((("/nowhere",), "cpu"), (("/nowhere", "/dev/null"), "cuda")):
+        monkeypatch.setattr(choice, "NODES", nodes)
+        assert choice.resolve("auto") == expected
+    assert [choice.resolve(name) for name in choice.BACKENDS[1:]] == list(choice.BACKENDS[1:])
     with pytest.raises(InvalidInputError, match="reference"):
-        names.resolve_backend("referense")
+        choice.resolve("referense")
 
 
 def test_demo_is_found_on_the_path_without_importing_it(tmp_path, monkeypatch):

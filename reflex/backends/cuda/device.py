@@ -1,39 +1,25 @@
 """One CUDA device: chosen, started on a thread of its own, its memory, its stream.
 
-`begin(selection)` returns at once; the driver's start (a tenth of a second) passes while the caller reads the model. Jobs
-given with `then` run on the device thread afterwards; `ready()` waits for all of it, makes the device current in the calling
-thread and raises what went wrong. Refuses use after a fork: a child process cannot use its parent's device.
+`begin(selection)` returns at once; the driver's start (a tenth of a second) passes while the caller reads the model. Whoever
+knows even before that says `expect`. Jobs given with `then` run on the device thread afterwards; `ready()` waits for all of it,
+makes the device current in the calling thread and raises what went wrong. Refuses use after a fork: a child process cannot use its parent's device.
 """
 
 import _thread
 from _ctypes import addressof
 from posix import getpid
-from posix import stat as _stat
+from sys import setswitchinterval
 from time import perf_counter_ns
 
-from ... import settings
 from ...errors import DeviceError, OutOfMemoryError, ReflexError
 from ...native import Int64, UInt8, libc
 from . import driver
 from .driver import call, word
 
-NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")  # where a driver lies: Linux, WSL, Tegra
 MULTIPROCESSORS, MAJOR, MINOR, INTEGRATED, L2_BYTES = 16, 75, 76, 18, 38
 MEMORY_CLOCK, BUS_BITS, SHARED_BYTES, COOPERATIVE = 36, 37, 97, 95
+HANDOVER = 0.0001  # seconds after which a busy thread lets the device's go on
 MEBIBYTE = 1 << 20
-
-
-def available():
-    """Whether this machine seems to have a device that is not hidden: cheap, touches no driver, can be wrong."""
-    if settings.devices_hidden():
-        return False
-    for path in NODES:
-        try:
-            _stat(path)
-            return True
-        except OSError:
-            continue
-    return False
 
 
 def describe(facts):
@@ -312,6 +298,18 @@ class Starting:
                 return
 
 
+_expected = []  # (selection, Starting) of devices that no one has begun yet
+
+
+def expect(selection=None):
+    """Start a device that is about to be begun: `begin` with the same selection goes on with it."""
+    setswitchinterval(HANDOVER)
+    _expected.append((selection or None, Starting(selection or None)))
+
+
 def begin(selection=None):
     """Start the device that `selection` names (None: the first) on a thread; see `Starting`."""
-    return Starting(selection)
+    for i, (name, _) in enumerate(_expected):
+        if name == (selection or None):
+            return _expected.pop(i)[1]
+    return Starting(selection or None)

@@ -18,7 +18,7 @@ class Gpu:
 
     def __init__(self, selection="", weights="quantized"):
         self.weights = weights
-        self.starting = device.begin(selection or None)
+        self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
         self.base = self.expanded = 0  # device addresses of the weights
         self.file = None
