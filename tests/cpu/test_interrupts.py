@@ -14,7 +14,7 @@ import pytest
 import tiny
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 50  # more than one batch of rows
-VARIED = ("--temperature", "1.5", "--seed", "3")
+VARIED = ("--temperature", "60", "--seed", "3")
 INTERRUPT = """
 import os, signal
 import reflex.{module} as module
