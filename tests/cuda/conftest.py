@@ -2,5 +2,22 @@
 
 import importlib.util
 
+import pytest
+from scenario import Stub
+from stub import fake
+
 EMULATED = ["test_emulator.py", "test_kernels.py", "test_persistent.py", "test_sampling.py"]
 collect_ignore = [] if importlib.util.find_spec("numba_cuda") else EMULATED
+
+
+@pytest.fixture(scope="session")
+def driver_library(tmp_path_factory):
+    """The stub driver."""
+    return fake.build(tmp_path_factory.mktemp("stub")) or pytest.skip("no C compiler")
+
+
+@pytest.fixture
+def stub(driver_library, tmp_path):
+    """Runs scenarios; a kernel file for sm_90 is there."""
+    fake.kernel_file(tmp_path, "sm_90")
+    return Stub(driver_library, tmp_path)

@@ -21,13 +21,14 @@ QUERIES = 4096  # log-probabilities asked for at once
 class Shape:
     """The launches of one batch size."""
 
-    __slots__ = ("chain", "first", "graph", "last", "runs")
+    __slots__ = ("chain", "first", "graph", "last", "parts", "runs")
 
     def __init__(self, chain, first, last):
         self.chain = chain
         self.first = first
         self.last = last
         self.graph = None
+        self.parts = ()  # of a shape that is met before all weights are there: (mark of the upload, first, last)
         self.runs = 0
 
 
@@ -51,6 +52,7 @@ class Plan:
         self.arenas = {}  # number -> address
         self.page_addresses = []
         self.allocated = 0  # bytes of arenas and pages
+        self.arrived = False  # whether launches need not wait for weights any more
         self.shapes = {}  # (rows, wanted) -> Shape
         self.wanted = 0
         self.fetched = -1  # row whose logits the host holds
@@ -66,8 +68,15 @@ class Plan:
         if self.device is None:
             self.device = self.gpu.starting.ready()
             self.module = self.gpu.module
+            if self.gpu.layout.expanded:
+                self._arrive()
+                self.gpu.expand(self.library)
+
+    def _arrive(self):
+        """Let all that is queued from now on wait for the weights."""
+        if not self.arrived:
             self.gpu.upload.wait()
-            self.gpu.expand(self.library)
+            self.arrived = True
 
     def lower(self, chain, rows, wanted):
         """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
@@ -75,7 +84,11 @@ class Plan:
         return Lowering(*facts, rows, wanted).lower()
 
     def settle(self, chain):
-        """Make a chain ready to run: every buffer it names is allocated and every address absolute."""
+        """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there."""
+        self._settle(chain)
+        self._arrive()
+
+    def _settle(self, chain):
         self._open()
         self._place()
         for number, base in self.arenas.items():
@@ -91,7 +104,9 @@ class Plan:
             shape = Shape(chain, *self.lower(chain, rows, wanted))
             if self.device is None:
                 self.gpu.prepare({kernel.name: kernel for kernel in chain.kernels if kernel}.values())
-            self.settle(chain)
+            if not (self.arrived or self.gpu.layout.expanded):
+                shape.parts = self.gpu.parts(chain, shape.first, shape.last)
+            self._settle(chain)
             while len(self.shapes) >= SHAPES:
                 self._drop(next(iter(self.shapes)))
         self.shapes[rows, wanted] = shape  # the latest is last
@@ -115,8 +130,7 @@ class Plan:
         for at, content in constants:
             block = native.alloc(len(content), "constants")
             native.view(block.address, len(content))[:] = content
-            self.device.copy_in(base + at, block.address, len(content))
-            self.device.synchronize()
+            self.device.copy_in(base + at, block.address, len(content))  # pageable: read when the call returns
             block.free()
 
     def address(self, relative):
@@ -173,8 +187,17 @@ class Plan:
             shape.graph = shape.chain.capture(shape.first, shape.last)
         if shape.graph:
             shape.graph.launch()
-        else:
+        elif self.arrived:
             shape.chain.run(shape.first, shape.last)
+        else:
+            self._run_behind_upload(shape)
+
+    def _run_behind_upload(self, shape):
+        """The launches of the first evaluation, each part as soon as its weights are there: the rest is still on its way."""
+        for mark, first, last in shape.parts:
+            self.gpu.upload.wait(mark)
+            shape.chain.run(first, last)
+        self._arrive()
 
     def _send(self, counts, *arrays):
         """Fill the request block and queue its copy; pageable memory is read before the call returns."""

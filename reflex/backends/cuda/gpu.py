@@ -8,9 +8,10 @@ from ...errors import ReflexError
 from ...quant.types import by_id
 from . import device, module, upload
 from .launch import Chain
-from .memory import Layout
+from .memory import WEIGHTS, Layout
 
 EXPANDED_AT_ONCE = 2048  # values per block of the kernels expand_*
+LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
 
 
 class Gpu:
@@ -21,6 +22,7 @@ class Gpu:
         self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
         self.base = self.expanded = 0  # device addresses of the weights
+        self.arrivals = []  # where in the area each part of the upload ends, by its mark
         self.file = None
 
     def load(self, file):
@@ -28,10 +30,36 @@ class Gpu:
         self.file = file
         self.layout = Layout(file, self.weights)
         self.upload = upload.Upload(file.shards)
-        for tensor in file.tensors.values():
-            self.upload.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
+        self._plan_upload()
         self.upload.populate()
         self.starting.then(self._load)
+
+    def _plan_upload(self):
+        """The tensors in their order in the file, in parts that become half as long: what uses the last part has little to do."""
+        places = sorted((self.layout.place(tensor.address), tensor) for tensor in self.file.tensors.values())
+        part = left = sum(tensor.nbytes for _, tensor in places)
+        for place, tensor in places:
+            self.upload.add(place, tensor.address, tensor.nbytes)
+            left -= tensor.nbytes
+            if 0 < left <= part // 2 and part > LEAST_PART:
+                self.arrivals.append(place + tensor.nbytes)
+                self.upload.mark()
+                part = left
+        self.arrivals.append(self.layout.size)
+
+    def parts(self, chain, first, last):
+        """Rows [first, last) of a chain whose addresses are still relative, as [(mark to wait for, first, last)]: a part with
+        each mark that its weights need, and no row of a part starts before the wait."""
+        found, mark, begun = [], 0, first
+        for row in range(first, last):
+            most = chain.furthest(row, WEIGHTS)
+            if most >= self.arrivals[mark]:
+                if row > begun:
+                    found.append((mark, begun, row))
+                    chain.alone(row)
+                    begun = row
+                mark = next(i for i, end in enumerate(self.arrivals) if most < end)
+        return [*found, (mark, begun, last)]
 
     def _load(self, found):
         self.module = module.Module(found, self.choose(found))
