@@ -85,6 +85,10 @@ class Tokenizer:
         """The bytes a token stands for; empty for control tokens where not `special`, and for unused ones."""
         return self._words.piece(token, special)
 
+    def layout(self):
+        """Where the strings of all tokens lie and how to read them; see Vocabulary.layout."""
+        return self._words.layout()
+
     def token_bytes(self, token):
         """The token's own spelling in the vocabulary."""
         return self._words.spelling(token)

@@ -328,6 +328,14 @@ class Vocabulary:
             scratch.free()
         return ids
 
+    def layout(self):
+        """What native code needs to read all pieces: the strings (address, bytes, count), the address of their types or 0, how normal
+        ones are spelled (letters, escaped, plain), and {id: type} of those whose text forces another type."""
+        tokens, escaped = self._tokens, self._algorithm == "spm" or self._row.escape_spaces
+        spelled = "escaped" if escaped else "letters" if self._row.byte_letters else "plain"
+        types = 0 if self._types is None else self._types.address
+        return (tokens.address, tokens.nbytes, tokens.count), types, spelled, self._resolved()[2]
+
     def close(self):
         for mapping in self._mappings:
             mapping.free()

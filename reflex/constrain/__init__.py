@@ -1,0 +1,60 @@
+"""Constrained generation: choices, a regular expression or a JSON schema, which the text then cannot fail to satisfy.
+
+Each becomes a grammar over bytes (regex.py and schema.py to grammar.py), read state by state while the text grows (states.py)
+and asked which tokens may come next (guide.py). Nothing here is imported by a generation without a constraint.
+Called by the API and by the command line.
+"""
+
+from ..errors import InvalidInputError
+from .grammar import Grammar
+
+MOST_CHOICES = 100_000
+
+
+def grammar_of(choices=(), regex=None, json_schema=None):
+    """The Grammar of exactly one kind of constraint; errors name what is wrong or cannot be enforced. None where none is given.
+
+    `json_schema`: a dict, True or False, or JSON text. It needs no model."""
+    given = [name for name, value in (("choices", choices or None), ("regex", regex), ("json_schema", json_schema)) if value is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise InvalidInputError("only one constraint can hold", "choices, a regex or a JSON schema", " and ".join(given))
+    grammar = Grammar()
+    if given == ["choices"]:
+        tree = ("texts", _choices(choices))
+    elif given == ["regex"]:
+        from .regex import tree_of
+
+        tree = tree_of(regex)
+    else:
+        from .schema import tree_of
+
+        tree = tree_of(json_schema, grammar)
+    grammar.start = grammar.build(tree, grammar.end)
+    return grammar
+
+
+def _choices(choices):
+    if isinstance(choices, str):
+        choices = (choices,)
+    found = []
+    for text in choices:
+        if not isinstance(text, str) or not text:
+            raise InvalidInputError("a choice has no meaning", "at least one character of text", repr(text))
+        try:
+            found.append(text.encode())
+        except UnicodeEncodeError:
+            raise InvalidInputError("a choice is not Unicode text", "UTF-8", ascii(text)) from None
+    if len(found) > MOST_CHOICES:
+        raise InvalidInputError("too many choices", f"at most {MOST_CHOICES}", len(found))
+    return tuple(found)
+
+
+def bind(grammar, session):
+    """The Constraint of a grammar for the model of a session, or None where the grammar is."""
+    if grammar is None:
+        return None
+    from .guide import Constraint
+
+    return Constraint(grammar, session.tokenizer, session.plan.vocabulary)
