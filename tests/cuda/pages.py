@@ -7,32 +7,48 @@ from reflex.ops import attention, head_rmsnorm, rope
 
 PAGE = 256  # slots
 POISON = 60000.0  # what nobody may read
+TREE = "shared", "branch", "positions"
 LAYER_AT = 3  # place of the layer in a page, in units of 512 bytes
 
 
 class Attention:
     """One attention problem: `rows` queries whose own slots follow `first` cached ones. Branches as in ops/attention.py:
-    `branches` candidates of equal length packed behind a prompt of `first` slots (0: plain text)."""
+    `branches` candidates of equal length packed behind a prompt of `first` slots (0: plain text); `tree`: lists of shared, branch,
+    positions and runs by name."""
 
-    def __init__(self, rows, first, heads, kv_heads, key_dim, value_dim, window=0, softcap=0.0, branches=0, seed=0, peak=1.0):
+    def __init__(
+        self, rows, first, heads, kv_heads, key_dim, value_dim, window=0, softcap=0.0, branches=0, seed=0, peak=1.0, tree=None
+    ):
         self.random = numpy.random.default_rng(seed)
         self.rows, self.first, self.heads, self.kv_heads = rows, first, heads, kv_heads
         self.key_dim, self.value_dim, self.window, self.softcap = key_dim, value_dim, window, softcap
         self.count = first + rows
         self.slots = numpy.arange(first, self.count, dtype=numpy.int32)
         self.scale = key_dim**-0.5
+        self.runs = [()] * rows
         if branches:
             length = -(-rows // branches)
             begin = self.slots - (self.slots - first) % length
             self.shared, self.branch = numpy.full(rows, first, numpy.int32), begin.astype(numpy.int32)
             self.positions = (first + self.slots - begin).astype(numpy.int32)
+        elif tree:
+            self.shared, self.branch, self.positions = (numpy.array(tree[name], numpy.int32) for name in TREE)
+            self.runs = tree["runs"]
         else:
             self.shared, self.branch, self.positions = numpy.zeros(rows, numpy.int32), numpy.zeros(rows, numpy.int32), self.slots
+        self.cells = numpy.zeros(16, numpy.int32)
+        self.cells[:5] = rows, first, rows, 0, int((self.branch == 0).sum())
         self.q = peak * self.random.standard_normal((rows, heads * key_dim), "float32")
         self.k = self.random.standard_normal((self.count, kv_heads * key_dim), "float32").astype(numpy.float16)
         self.v = self.random.standard_normal((self.count, kv_heads * value_dim), "float32").astype(numpy.float16)
-        self.cells = numpy.zeros(16, numpy.int32)
-        self.cells[:3] = rows, first, rows
+
+    def lists(self):
+        """Where the runs of each row are listed, then the lists (kernels/cuda/attention_tree.py)."""
+        places, words = [], []
+        for runs in self.runs:
+            places.append(self.rows + len(words))
+            words += [number for first, end in runs for number in (first, end - first)]
+        return numpy.array([*places, *words], numpy.int32)
 
     def wanted(self, q=None, k=None, v=None, rows=None):
         """The reference's result for the given rows (all), from float16 keys and values."""
@@ -42,7 +58,7 @@ class Attention:
             (self.q if q is None else q)[list(rows)], k.astype(numpy.float32), v.astype(numpy.float32), heads=self.heads,
             kv_heads=self.kv_heads, key_dim=self.key_dim, value_dim=self.value_dim, scale=self.scale, window=self.window,
             softcap=self.softcap, slots=[int(self.slots[r]) for r in rows], positions=self.positions[list(rows)],
-            shared=self.shared[list(rows)], branch=self.branch[list(rows)],
+            shared=self.shared[list(rows)], branch=self.branch[list(rows)], runs=[self.runs[r] for r in rows],
         )  # fmt: skip
 
     def pages(self, k, v, cached):

@@ -1,10 +1,17 @@
-"""Which slots a row sees, where their keys and values lie, and how 256 threads bring a tile of them to shared memory."""
+"""Which slots a row sees, where their keys and values lie, and how 256 threads bring a tile of them to shared memory.
+
+The slots of a row are numbered in the order of their positions, and tiles are cut along these numbers: what a row computes does not
+depend on where its slots are.
+"""
 
 from numba import cuda
 from numba.types import int32, int64, uint32
 
 from . import ptx
 from .export import device
+
+PARTED = 16  # flag: the batch's first cells[PLAIN] rows are attention_tile's, the others attention_tree's
+PLAIN = 4  # cell: how many rows continue the timeline itself; they come first
 
 
 @device
@@ -14,11 +21,31 @@ def over(a, b):
 
 
 @device
-def slot_at(index, low, first, branch):
+def slot_at(index, low, first, branch, lists, at, before, middle):
     """The slot of the index-th visible one: [low, low + first), then from branch on."""
     slot = int32(low + index)
     if index >= first:
         slot = int32(branch + index - first)
+    return slot
+
+
+@device
+def tree_slot_at(index, low, first, branch, lists, at, before, middle):
+    """The same with `middle` slots of runs in between: lists[at:] holds (first slot, slots) of each, of which the window hides the
+    first `before` slots."""
+    slot = int32(low + index)
+    if index >= first:
+        left = int32(index - first)
+        slot = int32(branch + left - middle)
+        if left < middle:
+            left = int32(left + before)
+            run = at
+            slots = int32(ptx.ldg32(lists, int32(run + 1)))
+            while left >= slots:
+                left = int32(left - slots)
+                run = int32(run + 2)
+                slots = int32(ptx.ldg32(lists, int32(run + 1)))
+            slot = int32(int32(ptx.ldg32(lists, run)) + left)
     return slot
 
 
@@ -29,7 +56,7 @@ def page_of(pages, slot):
     return int64(int64(low) | (int64(high) << 32))
 
 
-def make_copy(dim):
+def make_copy(dim, slot_at):
     """copy(...): rows of keys or values of one tile on their way into shared memory; dim 0 serves any."""
     rounding = 64 if dim else 32
     parts = dim // 8 if dim else 1
@@ -37,7 +64,7 @@ def make_copy(dim):
     passes = 128 // step if dim else 1
 
     @device
-    def copy(sh, to, pitch, pages, offset, width, unit, start, count, skip, low, first, branch, tid):
+    def copy(sh, to, pitch, pages, offset, width, unit, start, count, skip, low, first, branch, lists, at, before, middle, tid):
         """Rows start..start + count of the visible slots, zeros up to a multiple of `rounding`; `skip`: an index to leave out.
 
         offset: bytes of this head in a page; width: values of a row, padded with zeros to a multiple of `unit`.
@@ -47,23 +74,25 @@ def make_copy(dim):
         if dim:
             chunk = int32(tid % parts)
             row = int32(tid // parts)
-            at = cuda.local.array(passes, int64)
+            places = cuda.local.array(passes, int64)
             for i in range(passes):
-                slot = slot_at(int32(start + min(int32(row + i * step), int32(count - 1))), low, first, branch)
-                at[i] = page_of(pages, slot) + offset + int64((slot & 255) * (2 * dim) + 16 * chunk)
+                index = int32(start + min(int32(row + i * step), int32(count - 1)))
+                slot = slot_at(index, low, first, branch, lists, at, before, middle)
+                places[i] = page_of(pages, slot) + offset + int64((slot & 255) * (2 * dim) + 16 * chunk)
             for i in range(passes):
                 if row + i * step < full and start + row + i * step != skip:
                     size = uint32(16)
                     if row + i * step >= count:
                         size = uint32(0)
-                    ptx.cp_async16z(sh, int32(to + (row + i * step) * pitch + 4 * chunk), at[i], 0, size)
+                    ptx.cp_async16z(sh, int32(to + (row + i * step) * pitch + 4 * chunk), places[i], 0, size)
         else:
             warp = int32(tid >> 5)
             lane = int32(tid & 31)
             r = warp
             while r < full:
                 if start + r != skip:
-                    slot = slot_at(int32(start + min(r, int32(count - 1))), low, first, branch)
+                    index = int32(start + min(r, int32(count - 1)))
+                    slot = slot_at(index, low, first, branch, lists, at, before, middle)
                     here = page_of(pages, slot) + offset + int64((slot & 255) * (2 * width))
                     if width & 7 == 0:
                         c = lane
@@ -90,8 +119,8 @@ def make_copy(dim):
 
 
 @device
-def seen_slots(early, selected, row, window, cells, wanted, positions, shared, branches):
-    """(rows, own slot, low, count of the first range, branch) of a row; waits for earlier kernels unless `early`."""
+def seen_slots(early, flags, row, window, cells, lists, positions, shared, branches):
+    """(rows, own slot, low, count of the first range, branch, 0, 0, 0) of a row; waits for earlier kernels unless `early`."""
     rows = int32(1)
     own = int32(0)
     branch = int32(0)
@@ -105,23 +134,46 @@ def seen_slots(early, selected, row, window, cells, wanted, positions, shared, b
     else:
         ptx.pdl_wait()
         rows = int32(cells[0])
-        token = row
-        if selected != 0:
-            rows = int32(cells[2])
-            if row < rows:
-                token = int32(wanted[row])
         if row < rows:
-            own = int32(cells[1] + token)
-            branch = int32(branches[token])
-            first = int32(shared[token])
-            low = int32(positions[token])
+            own = int32(cells[1] + row)
+            branch = int32(branches[row])
+            first = int32(shared[row])
+            low = int32(positions[row])
     first = int32(min(first, branch))
     low = int32(max(int32(0), int32(low - window + 1)))
     if window > 0:
         branch = int32(max(branch, int32(own - window + 1)))
     else:
         low = int32(0)
-    return rows, own, low, int32(max(int32(0), int32(first - low))), branch
+    return rows, own, low, int32(max(int32(0), int32(first - low))), branch, int32(0), int32(0), int32(0)
+
+
+@device
+def tree_slots(early, flags, row, window, cells, lists, positions, shared, branches):
+    """(rows, own slot, low, count of the first range, branch, where the runs are listed, slots of them that the window hides,
+    their slots). With flag PARTED no rows but those behind the plain ones."""
+    ptx.pdl_wait()
+    rows = int32(cells[0])
+    own = int32(0)
+    branch = int32(0)
+    stop = int32(0)
+    position = int32(0)
+    at = int32(0)
+    if row < rows:
+        own = int32(cells[1] + row)
+        branch = int32(branches[row])
+        stop = int32(shared[row])
+        position = int32(positions[row])
+        at = int32(lists[row])
+        if flags & PARTED != 0 and row < cells[PLAIN]:
+            rows = int32(0)
+    low = int32(0)
+    if window > 0:
+        low = int32(max(int32(0), int32(position - window + 1)))
+        branch = int32(max(branch, int32(own - window + 1)))
+    first = int32(max(int32(0), int32(stop - low)))
+    middle = int32(position + 1 - low - first - (own + 1 - branch))
+    return rows, own, low, first, branch, at, int32(max(int32(0), int32(low - stop))), middle
 
 
 @device

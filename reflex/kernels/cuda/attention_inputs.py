@@ -5,9 +5,8 @@
 
 q [.., heads * key_dim], k, v: rows of q_stride, k_stride, v_stride floats. angles [rows][pairs][cos, sin] (rope_angles); pairs
 0: no rotation. layer_at: place of the layer in a page, in units of 512 bytes. q_norm, k_norm: [key_dim] where flags ask.
-flags: 1 q has a norm, 2 k has one, 4 the norm comes after the rotation, 8 neox pairs (i, i + pairs) instead of (2i, 2i + 1),
-16 row r of q is the batch's token wanted[r] (a layer that computes wanted rows only).
-Reads cells: 0 rows, 1 first_slot, 2 wanted rows; rows of the grid beyond them do nothing.
+flags: 1 q has a norm, 2 k has one, 4 the norm comes after the rotation, 8 neox pairs (i, i + pairs) instead of (2i, 2i + 1).
+Reads cells: 0 rows, 1 first_slot; rows of the grid beyond them do nothing.
 """
 
 from numba import cuda
@@ -16,7 +15,7 @@ from numba.types import float32, int32, int64, uint32
 from . import ptx
 from .export import device, kernel
 
-Q_NORM, K_NORM, NORM_AFTER, NEOX, SELECTED = 1, 2, 4, 8, 16
+Q_NORM, K_NORM, NORM_AFTER, NEOX = 1, 2, 4, 8
 LARGEST = 65504.0  # of float16
 
 
@@ -120,9 +119,9 @@ def make(limit):
     chunks, words = limit // 128, 4 * limit
     turned = make_turned(chunks)
 
-    @kernel("FFFFFFIILiiiiiiiiiif", threads=128, blocks=8 if limit == 128 else 4, name=f"attention_inputs_{limit}")
+    @kernel("FFFFFFILiiiiiiiiiif", threads=128, blocks=8 if limit == 128 else 4, name=f"attention_inputs_{limit}")
     def attention_inputs(
-        q, k, v, q_norm, k_norm, angles, cells, wanted, pages,
+        q, k, v, q_norm, k_norm, angles, cells, pages,
         q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, flags, eps,
     ):  # fmt: skip
         ptx.pdl_launch()
@@ -133,24 +132,18 @@ def make(limit):
         row = int32(cuda.blockIdx.y)
         ptx.pdl_wait()
         rows = int32(cells[0])
-        token = row
         source = q
         norm = q_norm
         at = int32(row * q_stride + item * key_dim)
         dim = key_dim
         turns = pairs
         normed = int32(flags & Q_NORM)
-        if item < heads:
-            if flags & SELECTED != 0:
-                rows = int32(cells[2])
-                if row < rows:
-                    token = int32(wanted[row])
-        elif item < heads + kv_heads:
+        if item >= heads and item < heads + kv_heads:
             source = k
             norm = k_norm
             at = int32(row * k_stride + (item - heads) * key_dim)
             normed = int32(flags & K_NORM)
-        else:
+        if item >= heads + kv_heads:
             source = v
             at = int32(row * v_stride + (item - heads - kv_heads) * value_dim)
             dim = value_dim
@@ -159,7 +152,7 @@ def make(limit):
         if row < rows and item < heads + 2 * kv_heads:
             base = int32(warp * limit)
             turned(
-                stage, base, source, at, norm, angles, int32(2 * token * pairs), dim, turns, normed,
+                stage, base, source, at, norm, angles, int32(2 * row * pairs), dim, turns, normed,
                 int32(flags & NORM_AFTER), int32(flags & NEOX), eps, lane,
             )  # fmt: skip
             if item < heads:

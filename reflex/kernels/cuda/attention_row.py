@@ -12,7 +12,8 @@ adds all of them up in order. Products run on tensor cores with q and the weight
 low part in rows 8 to 15, so that only keys and values are rounded to float16.
 
 q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. cap 0: no soft cap. window 0: all. tile: slots, up to
-128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. flags as in attention_inputs, and
+128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. lists: of attention_tree. flags as in
+attention_inputs, and
     32 inputs: rows = 1, and the kernel does the work of attention_inputs: q, k, v are the plain products
     64 early (with inputs): cells, positions, shared, branch, pages and the cache up to first_slot are read before the wait for the
        kernels before this one. Right when none of these was written since the step's first kernel, and that one was launched
@@ -23,14 +24,16 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import make_copy, over, page_of, seen_slots, share_of
-from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, SELECTED, append, half_pair, make_turned
+from .attention_cache import make_copy, over, page_of, seen_slots, share_of, slot_at, tree_slot_at, tree_slots
+from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, append, half_pair, make_turned
 from .export import device, kernel
 
 INPUTS, EARLY = 32, 64
 LOG2E = 1.4426950408889634
 HIDDEN = -1e30  # score of a slot that a row does not see
 MAX_SPLITS = 64
+DIMS = 64, 128, 0  # 0: any
+SIGNATURE = "FFFFFUFFFIIIIILiiiiiiiiiiifff"
 
 
 @device
@@ -343,18 +346,21 @@ def make_join(leave):
     return join
 
 
-def make(dim):
+def make(dim, module, tree=False):
+    """The kernel for heads of `dim`, 0: of any; for the file `module` (a kernel's image is that of its file). `tree`: rows may see
+    runs of slots, see attention_tree.py."""
     limit = dim if dim else 512
+    slots_of = tree_slots if tree else seen_slots
     rounding = 64 if dim else 32
     columns = limit // 64  # groups of 8 value dims per warp
     sums = columns * 4
-    copy, prepare, scores = make_copy(dim), make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
+    copy = make_copy(dim, tree_slot_at if tree else slot_at)
+    prepare, scores = make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
     weigh, leave = make_weigh(columns, bool(dim)), make_leave(columns)
     join = make_join(leave)
 
-    @kernel("FFFFFUFFFIIIIILiiiiiiiiiiifff", threads=256, blocks=2 if dim else 1, name=f"attention_row_{dim or 'any'}")
     def attention_row(
-        q, k, v, out, partials, counters, q_norm, k_norm, angles, cells, wanted, positions, shared, branches, pages,
+        q, k, v, out, partials, counters, q_norm, k_norm, angles, cells, lists, positions, shared, branches, pages,
         q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
     ):  # fmt: skip
         ptx.pdl_launch()
@@ -380,10 +386,10 @@ def make(dim):
         key_at = int64(layer_at) * 512 + int64(kv_head * 512) * kd
         value_at = int64(layer_at) * 512 + int64(kv_heads * 512) * kd + int64(kv_head * 512) * vd
         early = reads_early(flags, kd, vd)
-        rows, own, low, first, branch = seen_slots(
-            early, int32(flags & SELECTED), row, window, cells, wanted, positions, shared, branches
+        rows, own, low, first, branch, at, before, middle = slots_of(
+            early, flags, row, window, cells, lists, positions, shared, branches
         )
-        seen = int32(first + own + 1 - branch)
+        seen = int32(first + middle + own + 1 - branch)
         # tiles of this split, from the last to the first: the own slot is in the very last
         tiles = over(int32(seen + tile - 1), tile)
         begin, t, active = share_of(tiles, least, split, int32(cuda.gridDim.y))
@@ -398,9 +404,15 @@ def make(dim):
         start = int32(t * tile)
         here = int32(min(tile, int32(seen - start)))
         if busy:
-            copy(sh, int32(0), kw, pages, key_at, kd, int32(32), start, here, skip, low, first, branch, tid)
+            copy(
+                sh, int32(0), kw, pages, key_at, kd, int32(32), start, here, skip,
+                low, first, branch, lists, at, before, middle, tid,
+            )  # fmt: skip
             ptx.cp_async_commit()
-            copy(sh, values, vw, pages, value_at, vd, int32(8), start, here, skip, low, first, branch, tid)
+            copy(
+                sh, values, vw, pages, value_at, vd, int32(8), start, here, skip,
+                low, first, branch, lists, at, before, middle, tid,
+            )  # fmt: skip
             ptx.cp_async_commit()
             if mine != 0 and part == 0:
                 key_place = page_of(pages, own) + key_at + int64(2 * kd * (own & 255))
@@ -432,7 +444,10 @@ def make(dim):
             put_peak(tops, peak, warp, lane)
             cuda.syncthreads()
             if t > begin:
-                copy(sh, int32(0), kw, pages, key_at, kd, int32(32), int32(start - tile), tile, int32(-1), low, first, branch, tid)
+                copy(
+                    sh, int32(0), kw, pages, key_at, kd, int32(32), int32(start - tile), tile, int32(-1),
+                    low, first, branch, lists, at, before, middle, tid,
+                )  # fmt: skip
             ptx.cp_async_commit()
             peak = highest(tops, top, lane)
             factor = ptx.ex2(top - peak)
@@ -447,7 +462,10 @@ def make(dim):
             weigh(sh, weights, pw, values, vw, vd, full, acc, odd, warp, lane)
             if t > begin:
                 cuda.syncthreads()
-                copy(sh, values, vw, pages, value_at, vd, int32(8), int32(start - tile), tile, int32(-1), low, first, branch, tid)
+                copy(
+                    sh, values, vw, pages, value_at, vd, int32(8), int32(start - tile), tile, int32(-1),
+                    low, first, branch, lists, at, before, middle, tid,
+                )  # fmt: skip
             ptx.cp_async_commit()
             t = int32(t - 1)
             start = int32(start - tile)
@@ -461,8 +479,9 @@ def make(dim):
         block = int32(row * cuda.gridDim.x + cuda.blockIdx.x)
         join(sh, acc, odd, partials, counters, out, to, block, split, active, count, vd, top, total, last, tid)
 
+    attention_row.__module__ = module
     return attention_row
 
 
-for dim in (64, 128, 0):
-    make(dim)
+for dim in DIMS:
+    kernel(SIGNATURE, threads=256, blocks=2 if dim else 1, name=f"attention_row_{dim or 'any'}")(make(dim, __name__))

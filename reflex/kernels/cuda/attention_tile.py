@@ -8,15 +8,15 @@ A block computes 64 rows of one query head, 16 per warp, over the tiles of slots
 page. q (scaled) and the weights are rounded to float16, sums are float32.
 
 q [rows, heads * dim] by q_stride; out [rows, heads * dim]. cap 0: no soft cap; window 0: all; layer_at in units of 512 bytes.
-flags: 16 row r of q is the batch's token wanted[r]. Every key and value of the batch is in the cache.
+flags: 16 only the first cells[4] rows are computed. Every key and value of the batch is in the cache.
 """
 
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import over, page_of
-from .attention_inputs import SELECTED, half_pair
+from .attention_cache import PARTED, PLAIN, over, page_of
+from .attention_inputs import half_pair
 from .attention_row import HIDDEN, capped, unit_of
 from .export import device, kernel
 
@@ -51,12 +51,10 @@ def query_pair(q, at, unit):
 
 
 @device
-def put_bounds(lows, stops, begins, owns, first_row, rows, window, selected, cells, wanted, positions, shared, branches, tid):
+def put_bounds(lows, stops, begins, owns, first_row, rows, window, cells, positions, shared, branches, tid):
     """What each row of the block sees: [low, stop) and [begin, own]."""
     if tid < 64:
         token = int32(min(int32(first_row + tid), int32(rows - 1)))
-        if selected != 0:
-            token = int32(wanted[token])
         own = int32(cells[1] + token)
         begin = int32(branches[token])
         stop = int32(min(int32(shared[token]), begin))
@@ -214,9 +212,9 @@ def make(dim):
     put_queries, scores, weigh = make_parts(dim, slots)
     hide, soften, fade = make_soften(groups, columns)
 
-    @kernel("FFIIIIILiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
+    @kernel("FFIIIILiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
     def attention_tile(
-        q, out, cells, wanted, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale, cap
+        q, out, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale, cap
     ):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
@@ -229,15 +227,14 @@ def make(dim):
         warp = int32(tid >> 5)
         head = int32(cuda.blockIdx.y)
         first_row = int32((cuda.gridDim.x - 1 - cuda.blockIdx.x) * 64)  # the rows that see most start first
-        selected = int32(flags & SELECTED)
         ptx.pdl_wait()
         rows = int32(cells[0])
         end = int32(cells[1] + rows)
-        if selected != 0:
-            rows = int32(cells[2])
+        if flags & PARTED != 0:
+            rows = int32(cells[PLAIN])
         if first_row >= rows:
             return
-        put_bounds(lows, stops, begins, owns, first_row, rows, window, selected, cells, wanted, positions, shared, branches, tid)
+        put_bounds(lows, stops, begins, owns, first_row, rows, window, cells, positions, shared, branches, tid)
         cuda.syncthreads()
         tile_a, tiles_a, tile_b, tiles_b = tiles_of(lows, stops, begins, owns, slots, lane)
         # slots that every row sees need no mask

@@ -1,26 +1,20 @@
-import numpy
 from pages import LAYER_AT, Attention, CacheCase, Inputs
 from run import Addresses
 
 
-def case(label, a, inputs, selected=None, **words):
-    """One launch. `selected`: rows of the batch whose queries are computed; q then holds only theirs."""
+def case(label, a, inputs, **words):
     k, v = a.k.copy(), a.v.copy()
     before = a.pages(k, v, a.first)
     k[a.first :], v[a.first :] = inputs.wanted_k, inputs.wanted_v
-    q, wanted_q, cells = inputs.q, inputs.wanted_q, a.cells.copy()
-    rows = numpy.arange(a.rows, dtype=numpy.int32)
-    if selected is not None:
-        rows = numpy.array(selected, numpy.int32)
-        q, wanted_q, cells[2] = q[rows], wanted_q[rows], len(rows)
+    q, wanted_q = inputs.q, inputs.wanted_q
     limit = 128 if max(a.key_dim, a.value_dim) <= 128 else 512
     args = [
-        q, inputs.k, inputs.v, inputs.q_norm, inputs.k_norm, inputs.angles, cells, rows, Addresses(before),
+        q, inputs.k, inputs.v, inputs.q_norm, inputs.k_norm, inputs.angles, a.cells, Addresses(before),
         q.shape[1], inputs.k.shape[1], inputs.v.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, inputs.pairs,
-        LAYER_AT, inputs.flags | (16 if selected is not None else 0), inputs.eps,
+        LAYER_AT, inputs.flags, inputs.eps,
     ]  # fmt: skip
     grid = ((a.heads + 2 * a.kv_heads + 3) // 4, a.rows)
-    words |= {"cache": 8, "pages": a.pages(k, v, a.count)}
+    words |= {"cache": 7, "pages": a.pages(k, v, a.count)}
     return CacheCase(label, f"attention_inputs_{limit}", grid, args, {0: wanted_q}, tolerance=2e-5, **words)
 
 
@@ -39,8 +33,6 @@ def cases():
         yield case(label, a, Inputs(a, **words))
     a = Attention(2, 4, 2, 1, 24, 40)
     yield case("two widths", a, Inputs(a, 24))
-    a = Attention(4, 254, 2, 1, 32, 32)
-    yield case("wanted rows", a, Inputs(a, 32), selected=(0, 3))
 
 
 def bench():

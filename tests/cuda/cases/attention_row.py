@@ -2,9 +2,9 @@ import numpy
 from pages import LAYER_AT, Attention, CacheCase, Inputs
 from run import Addresses
 
-from reflex.ops.attention import CASES
+from reflex.ops.attention import CASES, forks
 
-INPUTS, EARLY, SELECTED = 32, 64, 16
+INPUTS, EARLY = 32, 64
 
 
 def shared_bytes(key_dim, value_dim, tile):
@@ -12,8 +12,9 @@ def shared_bytes(key_dim, value_dim, tile):
     return 4 * (tile * (kw + vw) + 16 * kw + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
 
 
-def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1, tolerance=2e-5, reference=True, **words):
-    """One launch over a cache that holds every row's key and value, or with `inputs` all but the last."""
+def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, tolerance=2e-5, reference=True, **words):
+    """One launch over a cache that holds every row's key and value, or with `inputs` all but the last. `kind` tree: attention_tree,
+    with flag 16 of the rows behind the plain ones."""
     dim = a.key_dim if a.key_dim == a.value_dim and a.key_dim in (64, 128) else 0
     tile = tile or next(t for t in (128, 96, 64, 32) if shared_bytes(a.key_dim, a.value_dim, t) <= 100 << 10)
     nothing = numpy.zeros(1, numpy.float32)
@@ -25,34 +26,39 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, selected=None, least=1,
         norms, angles, pairs, eps = (inputs.q_norm, inputs.k_norm), inputs.angles, inputs.pairs, inputs.eps
         k[a.first :], v[a.first :], cached = inputs.wanted_k, inputs.wanted_v, a.first
         flags |= INPUTS | inputs.flags
-    rows = numpy.arange(a.rows, dtype=numpy.int32)
-    if selected is not None:
-        rows, flags = numpy.array(selected, numpy.int32), flags | SELECTED
-        q, cells[2] = q[rows], len(rows)
+    lists = a.lists() if kind == "tree" else numpy.zeros(1, numpy.int32)
     parts = a.kv_heads * (-(-a.heads // a.kv_heads) + 7 >> 3)
-    out = numpy.full((len(rows), a.heads * a.value_dim), numpy.nan, numpy.float32)
-    partials = numpy.full(len(rows) * parts * splits * (8 * a.value_dim + 16), numpy.nan, numpy.float32)
-    counters = numpy.zeros(len(rows) * parts, numpy.uint32)
+    out = numpy.full((a.rows, a.heads * a.value_dim), numpy.nan, numpy.float32)
+    wanted = a.wanted(wanted_q, k, v) if reference else None
+    if reference and flags & 16:
+        out[: a.cells[4]] = wanted[: a.cells[4]] = 7.0  # rows that the kernel leaves alone
+    partials = numpy.full(a.rows * parts * splits * (8 * a.value_dim + 16), numpy.nan, numpy.float32)
+    counters = numpy.zeros(a.rows * parts, numpy.uint32)
     args = [
-        q, *given, out, partials, counters, *norms, angles, cells, rows, a.positions, a.shared, a.branch,
+        q, *given, out, partials, counters, *norms, angles, cells, lists, a.positions, a.shared, a.branch,
         Addresses(a.pages(k, v, cached)), q.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, pairs, LAYER_AT, a.window, tile,
         least, flags, a.scale, a.softcap, eps,
     ]  # fmt: skip
     return CacheCase(
-        label, f"attention_row_{dim or 'any'}", (parts, splits, len(rows)), args,
-        {3: a.wanted(wanted_q, k, v, rows), 5: counters} if reference else {}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
+        label, f"attention_{kind}_{dim or 'any'}", (parts, splits, a.rows), args,
+        {3: wanted, 5: counters} if reference else {}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
         tolerance=tolerance, cache=14, pages=a.pages(k, v, a.count), **words,
     )  # fmt: skip
 
 
 def declared():
-    """The operation's own cases, their last two rows."""
+    """The operation's own cases: the last two rows, but trees whole."""
     for c in CASES:
-        rows = min(c["rows"], 2)
+        rows = c["rows"] if c["branch"] == "tree" else min(c["rows"], 2)
         first = c["first"] + c["rows"] - rows
         sizes = (c[name] for name in ("heads", "kv_heads", "key_dim", "value_dim", "window", "softcap"))
-        a = Attention(rows, first, *sizes, branches=2 * c["branch"])
-        yield case("declared " + " ".join(str(v) for v in c.values()), a, 2)
+        tree = behind(forks(first - 3, first, rows), first - 3) if c["branch"] == "tree" else None
+        a = Attention(rows, first, *sizes, branches=2 * (c["branch"] == "branch"), tree=tree)
+        yield case("declared " + " ".join(str(v) for v in c.values()), a, 2, kind="tree" if tree else "row")
+
+
+def behind(words, prompt):
+    return words | {"shared": [prompt] * len(words["branch"])}
 
 
 def cases():
@@ -76,8 +82,7 @@ def cases():
     yield case("branches", a, 4)
     a = Attention(6, 280, 2, 1, 64, 64, branches=3, window=24)
     yield case("branches in a window", a, 2)
-    a = Attention(4, 60, 2, 1, 64, 64)
-    yield case("wanted rows", a, 2, selected=(0, 3))
+    yield from trees()
     for flags in (0, EARLY):
         name = "early" if flags else "inputs"
         for first in (0, 99, 128, 255, 256):
@@ -97,6 +102,41 @@ def cases():
     yield case("16 rows", Attention(16, 500, 16, 8, 128, 128), 4, emulate=False)
     yield case("wide heads", Attention(16, 1000, 4, 1, 256, 256, window=512), 16, emulate=False)
     yield case("widest heads", Attention(3, 300, 4, 1, 512, 512), 8, emulate=False)
+
+
+def trees():
+    """Prompts that end around the edges of tiles and pages, some of it in the same batch, then a tree."""
+    for first in (1, 60, 63, 64, 127, 128, 253, 255, 256):
+        a = Attention(9, first, 2, 1, 64, 64, seed=first, tree=behind(forks(first, first, 9), first))
+        yield case(f"tree behind {first}", a, 2, kind="tree")
+    yield case("tree of long runs", long_runs(40, 130), 3, tile=64, kind="tree")
+    yield case("tree in a window", long_runs(40, 130, window=70), 1, tile=64, kind="tree")
+    yield case("tree in a narrow window", long_runs(40, 30, window=5, dim=16), 2, kind="tree")
+    yield case("tree, dim 128", long_runs(30, 100, dim=128, softcap=5.0), 2, kind="tree")
+    yield case("tree, two widths", long_runs(20, 10, dim=33), 1, kind="tree")
+    yield case("rows behind the plain ones", long_runs(12, 6, plain=5), 2, kind="tree", flags=16)
+    yield case("plain rows by the kernel of trees", Attention(3, 62, 2, 1, 64, 64), 2, kind="tree")
+    yield case("splits of sixteen tiles", long_runs(30, 900), 4, kind="tree", tile=64, least=16, emulate=False)
+    yield case("a large tree", long_runs(400, 777, dim=128, heads=8, kv_heads=4), 1, kind="tree", emulate=False)
+
+
+def long_runs(rows, prompt, plain=0, dim=64, heads=2, kv_heads=1, **words):
+    """Every third row begins a branch, in the middle of all before. The first `plain` rows end the prompt."""
+    first = prompt - plain
+    tree = {"shared": [0] * plain, "branch": [0] * plain, "positions": list(range(first, prompt)), "runs": [()] * plain}
+    for row in range(plain, rows):
+        slot, parent = first + row, row - 1
+        if row % 3 == 0 or row == plain:
+            parent = plain + (row - plain) // 2 - 1
+        joined = parent >= plain and parent == row - 1
+        tree["shared"].append(prompt)
+        tree["branch"].append(tree["branch"][parent] if joined else slot)
+        tree["positions"].append(tree["positions"][parent] + 1 if parent >= plain else prompt)
+        runs = tree["runs"][parent] if parent >= plain else ()
+        if parent >= plain and not joined:
+            runs = (*runs, (tree["branch"][parent], first + parent + 1))
+        tree["runs"].append(runs)
+    return Attention(rows, first, heads, kv_heads, dim, dim, seed=rows, tree=tree, **words)
 
 
 def bench():

@@ -1,4 +1,5 @@
 import numpy
+from cases.attention_row import long_runs
 from pages import LAYER_AT, Attention
 from run import Addresses, Case
 
@@ -8,19 +9,18 @@ def shared_bytes(dim):
     return 2 * 64 * pitch if dim <= 128 else 2 * 32 * pitch + 64 * pitch
 
 
-def case(label, a, selected=None, reference=True, **words):
-    rows = numpy.arange(a.rows, dtype=numpy.int32)
-    q, cells, flags = a.q, a.cells.copy(), 0
-    if selected is not None:
-        rows, flags = numpy.array(selected, numpy.int32), 16
-        q, cells[2] = q[rows], len(rows)
-    out = numpy.full((len(rows), a.heads * a.value_dim), numpy.nan, numpy.float32)
+def case(label, a, flags=0, reference=True, **words):
+    """One launch. flags 16: of the plain rows only, the others are left alone."""
+    out = numpy.full((a.rows, a.heads * a.value_dim), numpy.nan, numpy.float32)
+    wanted = a.wanted() if reference else None
+    if reference and flags & 16:
+        out[a.cells[4] :] = wanted[a.cells[4] :] = 0.5
     args = [
-        q, out, cells, rows, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), q.shape[1], a.heads,
+        a.q, out, a.cells, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], a.heads,
         a.kv_heads, LAYER_AT, a.window, flags, a.scale, a.softcap,
     ]  # fmt: skip
     return Case(
-        label, f"attention_tile_{a.key_dim}", (-(-len(rows) // 64), a.heads), args, {1: a.wanted(rows=rows)} if reference else {},
+        label, f"attention_tile_{a.key_dim}", (-(-a.rows // 64), a.heads), args, {1: wanted} if reference else {},
         shared=shared_bytes(a.key_dim), tolerance=words.pop("tolerance", 1e-3), **words,
     )  # fmt: skip
 
@@ -38,7 +38,8 @@ def cases():
     yield case("branches", Attention(60, 130, 1, 1, 64, 64, branches=5))
     yield case("branches in a window", Attention(66, 130, 1, 1, 64, 64, branches=3, window=30))
     yield case("branches far from the prompt", far())
-    yield case("wanted rows", Attention(70, 20, 1, 1, 64, 64), selected=(0, 1, 40, 69))
+    for plain in (0, 1, 16, 17, 66):
+        yield case(f"the {plain} plain rows of a tree", long_runs(70, 90, plain=plain, heads=1), flags=16)
     yield from large()
 
 
