@@ -14,10 +14,11 @@ from .program.records import BATCH
 class Batch:
     """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
 
-    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "runs", "shared")
+    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "runs", "shared", "steady")
 
-    def __init__(self, first_slot):
+    def __init__(self, first_slot, steady=False):
         self.first_slot = first_slot  # cache slot of row 0
+        self.steady = steady  # a row's result, to the bit, is not to depend on how many rows there are
         self.ids = []  # [rows]
         self.positions = []  # [rows] rope position
         self.shared = []  # [rows] attends to slots [0, shared)
@@ -56,11 +57,17 @@ class Batch:
 class _Slots:
     """The tokens whose keys and values the cache holds, slot by slot; shared by a session and its forks."""
 
-    __slots__ = ("ids", "turn")
+    __slots__ = ("ids", "steady", "turn")
 
     def __init__(self):
         self.ids = []
+        self.steady = 0  # leading slots that steady batches have filled
         self.turn = 0  # grows with every use of the plan
+
+    def cut(self, count):
+        """Forget what lies in slot `count` and behind."""
+        del self.ids[count:]
+        self.steady = min(self.steady, count)
 
 
 class Session:
@@ -103,14 +110,14 @@ class Session:
                 remedy += f", or raise --ctx (this model allows {self.longest})"
             raise ContextOverflowError("the text does not fit the context", f"at most {limit} tokens", found, remedy=remedy)
 
-    def held(self, ids):
-        """How many leading tokens of `ids` the cache holds."""
+    def held(self, ids, steady=False):
+        """How many leading tokens of `ids` the cache holds; `steady`: as steady batches leave them."""
         have = self._slots.ids
-        most = min(len(have), len(ids))
+        most = min(self._slots.steady if steady else len(have), len(ids))
         if have[:most] == ids[:most]:
             return most
         count = 0
-        while have[count] == ids[count]:
+        while count < most and have[count] == ids[count]:
             count += 1
         return count
 
@@ -119,10 +126,12 @@ class Session:
         have = self._slots.ids
         if batch.plain and batch.first_slot > len(have):
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
-        del have[batch.first_slot :]
+        self._slots.cut(batch.first_slot)
         self._slots.turn += 1
-        b = batch
-        self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, b.runs if any(b.runs) else ())
+        b, runs = batch, batch.runs if any(batch.runs) else ()
+        self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady)
+        if self._slots.steady == len(have) and (b.steady or self.plan.steady):
+            self._slots.steady += batch.plain
         have += batch.ids[: batch.plain]
 
     def sync(self, ids):
@@ -168,7 +177,7 @@ class Session:
 
     def accept(self, token):
         """The backend has computed `token` as the next of this timeline (see `follow`)."""
-        del self._slots.ids[len(self.ids) :]
+        self._slots.cut(len(self.ids))
         self.ids.append(token)
         self._slots.ids.append(token)
 

@@ -12,9 +12,10 @@ slots behind the prompt. Called by score.
 from math import isfinite
 
 from .errors import InternalError
-from .session import BATCH, Batch
+from .program.records import BATCH, RUN_WORDS
+from .session import Batch
 
-RUN_WORDS = 8 * BATCH  # of the lists of runs of one batch: one, and two for every run of a list
+SPARE_WORDS = 64  # more than any path of runs takes
 
 
 def evaluate(session, prefix, tails):
@@ -96,11 +97,11 @@ class Packing:
     def batches(self):
         """Yield (batch, reads): `reads` pairs an output with the node it belongs to, whose children it predicts."""
         length, depths = len(self.prefix), self.tree.depths
-        start = min(self.session.held(self.prefix), length - 1)
+        start = min(self.session.held(self.prefix, steady=True), length - 1)
         while start < length:
             if self.batch:
                 yield self._finish(start)
-            self.batch = Batch(start)
+            self.batch = Batch(start, steady=True)
             self.batch.add_plain(self.prefix[start : start + BATCH])
             start += len(self.batch.ids)
         self.reads.append((self.batch.want(len(self.batch.ids) - 1), 0))
@@ -126,12 +127,12 @@ class Packing:
     def _full(self):
         """Whether another row might not fit; the context is another matter."""
         batch = self.batch
-        return len(batch.ids) == BATCH or len(batch.outputs) == self.most or self.words > RUN_WORDS - 64
+        return len(batch.ids) == BATCH or len(batch.outputs) == self.most or self.words > RUN_WORDS - SPARE_WORDS
 
     def _finish(self, slot):
         """The batch so far; the next begins at `slot`."""
         finished = self.batch, self.reads
-        self.batch, self.reads, self.words = Batch(slot), [], 0
+        self.batch, self.reads, self.words = Batch(slot, steady=True), [], 0
         return finished
 
     def _add(self, node):

@@ -187,6 +187,7 @@ class Plan:
     """A Program ready to run. Interface shared with the other backends; see `evaluate`."""
 
     name = "cpu"
+    steady = True  # every batch is
     batch = BATCH
 
     def __init__(self, file, program, context, threads=1):
@@ -204,12 +205,13 @@ class Plan:
         self.wanted = self.first = 0  # wanted rows; the one whose logits come first in memory
         self.lists, self.states = None, b""
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
         """Compute the tokens `ids` of one batch and the logits of its rows `outputs` (ascending).
 
         Token i goes to cache slot first_slot + i with rope position positions[i]; it sees the slots [0, shared[i]), those of
-        the pairs (first, end) in runs[i] (none: no token has any) and [branch[i], first_slot + i]. Errors:
-        ContextOverflowError past the cache, InvalidInputError for ids outside the vocabulary.
+        the pairs (first, end) in runs[i] (none: no token has any) and [branch[i], first_slot + i]. `steady`: results
+        must not depend on the number of tokens, to the bit; here they never do. Errors: ContextOverflowError past the cache,
+        InvalidInputError for ids outside the vocabulary.
         """
         memory, count = self.memory, len(ids)
         if first_slot + count > self.context:

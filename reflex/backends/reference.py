@@ -49,6 +49,8 @@ class Batch:
 class Plan:
     """A program bound to the weights of a file and a cache of at most `context` slots. `threads` is numpy's own affair."""
 
+    steady = True  # every batch is
+
     def __init__(self, file, program, context, threads=1):
         self.file = file
         self.program = program
@@ -66,10 +68,10 @@ class Plan:
         self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
         """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
         of the pairs (first, end) in runs[i], and [branch[i], first_slot+i]: one slot for every position up to its own.
-        `outputs`: ascending batch rows whose logits are wanted."""
+        `outputs`: ascending batch rows whose logits are wanted. Results never depend on the number of tokens (`steady`)."""
         self._check(ids, first_slot, positions, shared, branch, outputs, runs)
         self._batch = batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs)
         self._run(batch, 0, self.program.layers[-1])

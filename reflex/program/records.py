@@ -5,6 +5,7 @@ each operation, with its operands and arguments, is declared in reflex/ops/<op>.
 """
 
 BATCH = 512  # most tokens evaluated at once: bounds the activation buffers whatever the length of a prompt
+RUN_WORDS = 8 * BATCH  # most words that list the runs of slots of a batch: one per list, two per run
 
 
 class Step:

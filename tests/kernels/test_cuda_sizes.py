@@ -27,6 +27,7 @@ from reflex.backends.cuda.lowering import Lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
     advance,
+    attention_cache,
     attention_inputs,
     attention_row,
     expand,
@@ -87,20 +88,21 @@ WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
 MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",))]
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
+STEADY = [(1, 1, 2048, False), (9, 1, 2048, False), (9, 9, 2048, True), (300, 101, 4096, True), (512, 400, 16384, True)]
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda p: f"{p[0][0]}-{p[0][1].get('head_dim', 'narrow')}-{p[1]}")
 def lowered(request, tmp_path_factory):
-    """Launches of each of BATCHES: [(rows, wanted, Launches)]."""
+    """Launches of each of BATCHES and STEADY: [(rows, wanted, Launches)]."""
     (name, changes), kind = request.param
     file = open_model(str(tiny.write(name, tmp_path_factory.mktemp("sizes") / "m.gguf", kind, **changes)))
     program = build(load_spec(file))
     places = memory.Memory(memory.Layout(file), program, tiny.CONTEXT)
     found = []
-    for rows, wanted in BATCHES:
+    for shape in BATCHES + STEADY:
         chain = Launches()
-        Lowering(Images(), MULTIPROCESSORS, chain, file, program, places, rows, wanted).lower()
-        found.append((rows, wanted, chain))
+        Lowering(Images(), MULTIPROCESSORS, chain, file, program, places, *shape).lower()
+        found.append((*shape[:2], chain))
     yield found
     file.close()
 
@@ -153,9 +155,9 @@ GRIDS = {
     r"linear_dot_\w+": integer_row,
     r"linear_rows_\w+": few_rows,
     r"linear_tiles_\w+": tiled,
-    r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
-    r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
-    r"attention_row_\w+": lambda k, v: (v[17] * ceil(ceil(v[16], v[17]), 8), "splits", "rows"),
+    r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
+    r"attention_tile_\d+": lambda k, v: ("tiles", v[8]),
+    r"attention_(row|tree)_\w+": lambda k, v: (v[17] * ceil(ceil(v[16], v[17]), 8), "splits", "rows"),
     "logits_stats": lambda k, v: (ceil(v[4], logits.CHUNK), "rows"),
 }
 
@@ -186,7 +188,7 @@ def test_dynamic_shared_memory(lowered):
         for kernel, _, values, shared in chain:
             if kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
-            elif kernel.name.startswith("attention_row"):
+            elif kernel.name.startswith(("attention_row", "attention_tree")):
                 assert shared == row_cases.shared_bytes(values[18], values[19], values[23])
             elif kernel.name.startswith("linear_dot_"):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
@@ -224,9 +226,39 @@ def test_modes_and_activations():
     assert products.MODES == {"store": 0, "add": 1, "gated": 2}
 
 
+def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
+    """Whatever the number of rows: products of one order of summation, the same kernels of attention, splits of one length."""
+    kinds = []
+    for (_, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
+        found, trees, tiled = set(), set(), False
+        for kernel, grid, values, _ in chain:
+            if kernel.name.startswith("linear_tiles_"):
+                shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
+                found.add(("tiles", shape.tokens, shape.splits, shape.stages))
+            elif kernel.name.startswith("attention_tree"):
+                assert values[24] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
+                trees.add((kernel.name, values[23]))
+            elif kernel.name != "select":
+                found.add(kernel.name)
+                tiled |= kernel.name.startswith("attention_tile")
+        assert len(trees) == (1 if tree or not tiled else 0)
+        kinds.append(found)
+    assert all(found == kinds[0] for found in kinds)
+    assert not any(name.startswith(("attention_row", "linear_row", "linear_dot")) for name in kinds[0] if isinstance(name, str))
+
+
+def test_words_of_the_request():
+    assert attention_cache.PLAIN < memory.CELLS and attention_cache.PLAIN not in (advance.FIRST_SLOT, advance.STOP)
+    own = ((3, 5), (9, 10))
+    assert backend.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
+    assert backend.MOST_REACH >= attention.LEAST * attention.MOST_TREE_SPLITS * 128
+    assert [backend.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 16384]
+
+
 def test_flags_of_attention():
     names = ("Q_NORM", "K_NORM", "NORM_AFTER", "NEOX")
     assert [getattr(attention, n) for n in names] == [getattr(attention_inputs, n) for n in names]
+    assert attention.PARTED == attention_cache.PARTED
     assert (attention.INPUTS, attention.EARLY) == (attention_row.INPUTS, attention_row.EARLY)
     assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
 

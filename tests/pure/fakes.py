@@ -79,6 +79,8 @@ class FakePlan:
         self.context = context
         self.vocabulary = vocabulary
         self.most_outputs = 512
+        self.steady = True
+        self.steadies = []  # whether each evaluate was to be steady
         self.script = script or {}
         self.calls = []  # rows and outputs of every evaluate
         self.interrupt_at = None  # number of the evaluate that Ctrl-C meets
@@ -86,13 +88,14 @@ class FakePlan:
         self._slots = [None] * context
         self._rows = []
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
         count = len(ids)
         runs = runs or [()] * count
         assert count and len(positions) == len(shared) == len(branch) == len(runs) == count
         assert first_slot >= 0 and first_slot + count <= self.context
         assert list(outputs) == sorted(set(outputs)) and all(0 <= row < count for row in outputs)
         self.calls.append((count, len(outputs)))
+        self.steadies.append(steady)
         if self.interrupt_at == len(self.calls):
             self._slots[first_slot : first_slot + count] = [None] * count
             raise KeyboardInterrupt

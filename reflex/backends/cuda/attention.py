@@ -6,11 +6,12 @@ Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel f
 from .batch import Batch
 from .parameters import Own, blocks
 
-Q_NORM, K_NORM, NORM_AFTER, NEOX, INPUTS, EARLY = 1, 2, 4, 8, 32, 64  # flags
+Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY = 1, 2, 4, 8, 16, 32, 64  # flags
 LAYER_UNIT = 512  # bytes
 SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take
 MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
+LEAST, MOST_TREE_SPLITS = 16, 8  # tiles of slots that a split of a branch takes at least, and splits
 
 
 def slot_tile_bytes(tile, key_dim, value_dim):
@@ -46,14 +47,17 @@ class AttentionLaunches(Batch):
         mask = m.positions, m.shared, m.branch, m.pages
         cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or 0
         name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
-        if self.rows > 1:
+        if self.rows > 1 or self.reach:
             limit = 128 if max(heads[2:]) <= 128 else 512
-            values = (q, k, v, *norms, angles, m.cells, m.wanted, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
+            values = (q, k, v, *norms, angles, m.cells, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
-        if self.rows > FEW and name in self.image:
-            values = (q, out, m.cells, m.wanted, *mask, strides[0], *heads[:2], layer, window, 0, scale, cap)
+        if (self.rows > FEW or self.reach) and name in self.image:
+            parted = PARTED * self.tree
+            values = (q, out, m.cells, *mask, strides[0], *heads[:2], layer, window, parted, scale, cap)
             self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
-            return
+            if not self.tree:
+                return
+            flags += parted
         numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
         self._attention_row((q, k, v, out), norms, angles, mask, strides[0], heads, numbers, flags, floats)
 
@@ -62,21 +66,25 @@ class AttentionLaunches(Batch):
         return self.memory.layer_places[step.args["layer"]] // LAYER_UNIT
 
     def _attention_row(self, buffers, norms, angles, mask, stride, heads, numbers, flags, floats):
-        """Attention split over the visible slots; with one row it also does the work of attention_inputs."""
+        """Attention split over the visible slots; with one row it also does the work of attention_inputs, where it may."""
         m = self.memory
         count, kv_heads, key_dim, value_dim = heads
         width = kv_heads * blocks(blocks(count, kv_heads), 8)
-        splits = max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
-        most = m.rows if self.rows > FEW else FEW
-        blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
-        partials = m.named(f"partials {width}.{most}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
+        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= SHARED_BYTES), 32)  # slots
+        if self.reach:  # which slots a split takes depends on the position alone
+            kernel, least, splits = "attention_tree", LEAST, min(MOST_TREE_SPLITS, blocks(self.reach, LEAST * tile))
+            blocks_at_once = width * m.rows * splits if splits > 1 else 1
+        else:
+            kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
+            most = m.rows if self.rows > FEW else FEW
+            blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
+            flags += INPUTS + EARLY if self.rows == 1 else 0
+        partials = m.named(f"partials {width}.{blocks_at_once}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
         counters = m.zeros(f"counters {width}", 4 * m.rows * width)
         pairs, layer, window = numbers
-        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= SHARED_BYTES), 32)  # slots
-        flags += INPUTS + EARLY if self.rows == 1 else 0
         values = (
-            *buffers, partials, counters, *norms, angles, m.cells, m.wanted, *mask, stride, *heads, pairs, layer, window,
-            tile, 1, flags, *floats,
+            *buffers, partials, counters, *norms, angles, m.cells, m.lists, *mask, stride, *heads, pairs, layer, window,
+            tile, least, flags, *floats,
         )  # fmt: skip
-        kind = key_dim if key_dim == value_dim and f"attention_row_{key_dim}" in self.image else "any"
-        self._add(f"attention_row_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))
+        kind = key_dim if key_dim == value_dim and f"{kernel}_{key_dim}" in self.image else "any"
+        self._add(f"{kernel}_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))

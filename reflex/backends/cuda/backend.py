@@ -15,6 +15,7 @@ from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
+LEAST_REACH, MOST_REACH = 2048, 16384  # slots; from the latter on every split is as long as the context asks for
 QUERIES = 4096  # log-probabilities asked for at once
 
 
@@ -37,6 +38,7 @@ class Plan:
 
     name = "cuda"
     batch = BATCH
+    steady = False  # only batches that ask for it
 
     def __init__(self, file, program, context, gpu):
         self.file = file
@@ -53,13 +55,15 @@ class Plan:
         self.page_addresses = []
         self.allocated = 0  # bytes of arenas and pages
         self.arrived = False  # whether launches need not wait for weights any more
-        self.shapes = {}  # (rows, wanted) -> Shape
+        self.shapes = {}  # (rows, wanted, reach, tree) -> Shape
         self.wanted = 0
+        self.logits_at = self.stats_at = 0  # relative addresses of the latest results
         self.fetched = -1  # row whose logits the host holds
         self.decoder = self.query = None  # made on first use
         self.host = native.alloc(4 * program.vocabulary, "logits")
         self.request = native.alloc(self.memory.request_bytes, "request")
-        self.answer = native.alloc(ROW_STATS * self.memory.wanted_rows, "answers")
+        self.answer = native.alloc(ROW_STATS * self.memory.most_wanted, "answers")
+        self.most_outputs = self.memory.most_wanted
         self.answered = False
 
     # ---- the device ----
@@ -78,10 +82,10 @@ class Plan:
             self.gpu.upload.wait()
             self.arrived = True
 
-    def lower(self, chain, rows, wanted):
+    def lower(self, chain, *shape):
         """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
         facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
-        return Lowering(*facts, rows, wanted).lower()
+        return Lowering(*facts, *shape).lower()
 
     def settle(self, chain):
         """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there."""
@@ -97,11 +101,11 @@ class Plan:
         chain.rebase(EXPANDED, self.gpu.expanded)
         chain.bind(self.device, self.module)
 
-    def _shape(self, rows, wanted):
-        shape = self.shapes.pop((rows, wanted), None)
+    def _shape(self, *key):
+        shape = self.shapes.pop(key, None)
         if shape is None:
             chain = Chain(self.library)
-            shape = Shape(chain, *self.lower(chain, rows, wanted))
+            shape = Shape(chain, *self.lower(chain, *key))
             if self.device is None:
                 self.gpu.prepare({kernel.name: kernel for kernel in chain.kernels if kernel}.values())
             if not (self.arrived or self.gpu.layout.expanded):
@@ -109,7 +113,7 @@ class Plan:
             self._settle(chain)
             while len(self.shapes) >= SHAPES:
                 self._drop(next(iter(self.shapes)))
-        self.shapes[rows, wanted] = shape  # the latest is last
+        self.shapes[key] = shape  # the latest is last
         return shape
 
     def _drop(self, key):
@@ -164,23 +168,26 @@ class Plan:
 
     # ---- computing ----
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs):
-        """Compute one batch; see cpu.Plan.evaluate. Returns before the device has finished."""
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=False):
+        """Compute one batch; see cpu.Plan.evaluate. Returns before the device has finished. A `steady` batch takes longer than
+        others where it is small; branches need not be in one, runs do."""
         memory, count = self.memory, len(ids)
         if first_slot + count > self.context:
             raise ContextOverflowError(
                 "the context is full", f"at most {self.context} tokens", first_slot + count, remedy="raise --ctx"
             )
-        if not 0 < count <= memory.rows or len(outputs) > memory.wanted_rows:
+        if not 0 < count <= memory.rows or len(outputs) > memory.most_wanted:
             found = f"{count} tokens, {len(outputs)} rows of logits"
-            raise InternalError("a batch has the wrong size", f"1 to {memory.rows} and at most {memory.wanted_rows}", found)
+            raise InternalError("a batch has the wrong size", f"1 to {memory.rows} and at most {memory.most_wanted}", found)
         embedded = self.file.tensors[self.program.steps[0].weights[0]].shape[1]
         if min(ids) < 0 or max(ids) >= embedded:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
         wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
-        shape = self._shape(count, len(wanted))
+        reach = reach_of(first_slot + count) if steady or runs else 0
+        shape = self._shape(count, len(wanted), reach, reach > 0 and any(branch))
         self.grow(first_slot + count)
-        self._send((count, first_slot, len(wanted)), ids, positions, shared, branch, wanted)
+        self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs)
+        self.logits_at, self.stats_at = memory.logits(len(wanted)), memory.stats_of(len(wanted))
         self.wanted, self.fetched, self.answered = len(outputs), -1, False
         shape.runs += 1
         if count == 1 and shape.graph is None and shape.runs > 2:
@@ -199,16 +206,23 @@ class Plan:
             shape.chain.run(first, last)
         self._arrive()
 
-    def _send(self, counts, *arrays):
+    def _send(self, counts, arrays, runs=()):
         """Fill the request block and queue its copy; pageable memory is read before the call returns."""
-        rows = self.memory.rows
-        view = native.view(self.request.address, CELLS + 5 * rows, "i")
-        view[0], view[1], view[2], view[3] = *counts, 0
+        rows, (_, _, _, branch, _) = self.memory.rows, arrays
+        size = CELLS + len(arrays) * rows
+        view = native.view(self.request.address, self.memory.request_bytes // 4, "i")
+        plain = next((row for row, start in enumerate(branch) if start), len(branch))
+        view[0], view[1], view[2], view[3], view[4] = *counts, 0, plain
         for number, values in enumerate(arrays):
             at = CELLS + number * rows
             for i, value in enumerate(values, at):
                 view[i] = value
-        self.device.copy_in(self.address(self.memory.cells), self.request.address, self.memory.request_bytes)
+        if runs:
+            words = lists_of_runs(runs, rows)
+            for i, value in enumerate(words, size):
+                view[i] = value
+            size += len(words)
+        self.device.copy_in(self.address(self.memory.cells), self.request.address, 4 * size)
 
     # ---- results ----
 
@@ -221,7 +235,7 @@ class Plan:
         """float32[vocabulary] of wanted row `row` on the host, valid until the next evaluation; argmax and sample use this copy."""
         if self.fetched != self._row(row):
             size = 4 * self.vocabulary
-            self.device.copy_out(self.host.address, self.address(self.memory.places["logits"]) + size * row, size)
+            self.device.copy_out(self.host.address, self.address(self.logits_at) + size * row, size)
             self.device.synchronize()
             self.fetched = row
         return native.view(self.host.address, self.vocabulary, "f")
@@ -249,7 +263,7 @@ class Plan:
             return self.library.argmax(self.host.address, self.vocabulary)
         if not self.answered:
             size = ROW_STATS * self.wanted
-            self.device.copy_out(self.answer.address, self.address(self.memory.stats), size)
+            self.device.copy_out(self.answer.address, self.address(self.stats_at), size)
             self.device.synchronize()
             self.answered = True
         return native.view(self.answer.address + ROW_STATS * row, 4, "i")[2]
@@ -276,7 +290,7 @@ class Plan:
     def place_request(self, token, slot):
         """Send the request block of one token in the timeline itself."""
         self.grow(slot + 1)
-        self._send((1, slot, 1), (token,), (slot,), (0,), (0,), (0,))
+        self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)))
         self.wanted, self.fetched, self.answered = 0, -1, False
 
     def close(self):
@@ -298,6 +312,24 @@ class Plan:
             mapping.free()
 
 
+def reach_of(slots):
+    """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
+    return min(MOST_REACH, max(LEAST_REACH, 1 << (slots - 1).bit_length()))
+
+
+def lists_of_runs(runs, rows):
+    """Words of `lists` (kernels/cuda/attention_tree.py): a place for each of `rows`, then the lists; neighbours share one."""
+    places, lists, at, last = [0] * rows, [], 0, ()
+    for row, own in enumerate(runs):
+        if own and own is not last:
+            at = rows + len(lists)
+            for first, end in own:
+                lists += first, end - first
+            last = own
+        places[row] = at if own else 0
+    return places + lists
+
+
 class Query:
     """Log-probabilities of single tokens: one launch, one small copy each way."""
 
@@ -307,7 +339,7 @@ class Query:
         self.place = m.named("query", 12 * QUERIES)  # rows, ids, results
         self.host = native.alloc(12 * QUERIES, "query")
         self.chain = Chain(plan.library)
-        values = m.places["logits"], m.stats, self.place, self.place + 4 * QUERIES, self.place + 8 * QUERIES, plan.vocabulary, 0
+        values = plan.logits_at, plan.stats_at, self.place, self.place + 4 * QUERIES, self.place + 8 * QUERIES, plan.vocabulary, 0
         self.chain.add(plan.image.kernel("logprobs"), 1, values)
         plan.settle(self.chain)
 
@@ -317,6 +349,8 @@ class Query:
         numbers = native.view(address, 2 * QUERIES, "i")
         for i, (row, token) in enumerate(pairs):
             numbers[i], numbers[QUERIES + i] = row, token
+        self.chain.set(0, 0, self.plan.address(self.plan.logits_at))
+        self.chain.set(0, 1, self.plan.address(self.plan.stats_at))
         self.chain.set(0, 6, count)
         self.chain.grid(0, (count + 127) // 128)
         place = self.plan.address(self.place)

@@ -6,9 +6,12 @@ from .parameters import Own
 
 
 class Batch:
-    """An evaluation of `rows` tokens, `wanted` of them with logits, on its way to a chain of launches."""
+    """An evaluation of `rows` tokens, `wanted` of them with logits, on its way to a chain of launches.
 
-    def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted):
+    `reach`: 0, or the batch is steady, so that nothing that changes a bit is chosen by the number of rows, and lies in the first
+    `reach` slots. `tree`: there are branches."""
+
+    def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted, reach=0, tree=False):
         self.image = image  # module.Images
         self.multiprocessors = multiprocessors
         self.chain = chain
@@ -17,6 +20,8 @@ class Batch:
         self.memory = memory
         self.rows = rows
         self.wanted = wanted
+        self.reach = reach
+        self.tree = tree
         self.selected = {}  # buffer -> address of its wanted rows
         self.own = []  # (row, parameter, step, word) of the layer being lowered
 
@@ -35,14 +40,17 @@ class Batch:
     def _at(self, buffer):
         """(address, rows) of a buffer: all rows, or the wanted ones once they were selected."""
         address = self.selected.get(buffer)
-        return (address, self.wanted) if address else (self.memory.buffer(buffer), self.rows)
+        return (address, self.wanted) if address else (self._buffer(buffer), self.rows)
+
+    def _buffer(self, name):
+        return self.memory.logits(self.wanted) if name == "logits" else self.memory.buffer(name)
 
     def _to(self, buffer, rows):
         """The address to write `rows` rows of a buffer to."""
         if rows == self.rows:
             self.selected.pop(buffer, None)
-            return self.memory.buffer(buffer)
-        self.selected[buffer] = address = self.memory.selected(buffer)
+            return self._buffer(buffer)
+        self.selected[buffer] = address = self.memory.selected(buffer, self.wanted)
         return address
 
     def _width(self, buffer):

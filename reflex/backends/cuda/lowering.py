@@ -57,9 +57,10 @@ class Lowering(Products, AttentionLaunches):
         """Largest logit, its id and the sum of exponentials of every wanted row."""
         m, columns = self.memory, self.program.vocabulary
         parts = blocks(columns, 4096)
-        partials = m.named("stats partials", 16 * m.wanted_rows * parts)
-        counters = m.zeros("stats counters", 4 * m.wanted_rows)
-        self._add("logits_stats", (parts, self.wanted), (self._at("logits")[0], m.stats, partials, counters, columns))
+        partials = m.of_wanted("stats partials", self.wanted, 16 * parts)
+        counters = m.zeros("stats counters", 4 * m.rows)
+        values = self._at("logits")[0], m.stats_of(self.wanted), partials, counters, columns
+        self._add("logits_stats", (parts, self.wanted), values)
 
     def _lower(self, first, last):
         for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
@@ -121,7 +122,7 @@ class Lowering(Products, AttentionLaunches):
     def _step_select(self, step):
         source, _ = self._at(step.out)
         columns = self._width(step.out)
-        self.selected[step.out] = out = self.memory.selected(step.out)
+        self.selected[step.out] = out = self.memory.selected(step.out, self.wanted)
         self._add("select", (blocks(columns, 1024), self.wanted), (source, self.memory.wanted, out, columns))
 
     def _elementwise(self, kernel, step, *others):

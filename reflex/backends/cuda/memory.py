@@ -6,7 +6,7 @@ allocated it and tells the chains. Called by lowering.py and backend.py.
 
 from ... import native
 from ...errors import InternalError
-from ...program.records import BATCH
+from ...program.records import BATCH, RUN_WORDS
 from ...quant.types import by_id, by_name
 from .launch import relative
 from .lifetimes import INPUT, arrange, moments
@@ -17,7 +17,7 @@ SLOTS = 256  # cache slots per page
 WEIGHTS, EXPANDED = 128, 129  # areas of the weights as in the file, and as float numbers; areas below are the arenas
 PAGE = 4096
 CELLS = 16  # int32: rows, first slot, wanted rows, stop flag, ... (kernels of reflex/kernels/cuda)
-LOGITS_BYTES = 32 << 20
+LOGITS_BYTES, MOST_LOGITS_BYTES = 32 << 20, 256 << 20  # of a batch; of one that wants more rows, in buffers made for it
 
 
 def offset(address):
@@ -80,10 +80,13 @@ class Memory:
         self.size = 0  # bytes of it
         self.places = {}  # name -> relative address
         self.constants = []  # (offset, bytes) to be uploaded into the open arena
-        self.request_bytes = 4 * (CELLS + 5 * self.rows)
+        self.most_wanted = max(self.wanted_rows, min(self.rows, MOST_LOGITS_BYTES // (4 * program.vocabulary)))
+        self.request_bytes = 4 * (CELLS + 6 * self.rows + RUN_WORDS)
         self.cells = self.named("request", self.request_bytes)
         start = self.cells + 4 * CELLS
-        self.ids, self.positions, self.shared, self.branch, self.wanted = (start + 4 * self.rows * i for i in range(5))
+        self.ids, self.positions, self.shared, self.branch, self.wanted, self.lists = (
+            start + 4 * self.rows * i for i in range(6)
+        )
         self.page_count = (context + SLOTS - 1) // SLOTS
         self.pages = self.named("pages", 8 * self.page_count)
         self.stats = self.named("stats", 16 * self.wanted_rows)
@@ -132,11 +135,26 @@ class Memory:
         """(values, factors) of the input of a product as half floats (kernels/cuda/halves.py)."""
         return self.named(INPUT, self._bytes(INPUT)), self.named("factors", 4 * self.rows)
 
-    def selected(self, name):
+    def room(self, wanted):
+        """The number of wanted rows that buffers for so many hold."""
+        return self.wanted_rows if wanted <= self.wanted_rows else min(self.most_wanted, 1 << (wanted - 1).bit_length())
+
+    def of_wanted(self, name, wanted, row_bytes):
+        """The buffer `name` for at least `wanted` rows."""
+        room = self.room(wanted)
+        return self.named(name if room == self.wanted_rows else f"{name} {room}", room * row_bytes)
+
+    def logits(self, wanted):
+        return self.of_wanted("logits", wanted, 4 * self.program.vocabulary)
+
+    def stats_of(self, wanted):
+        return self.of_wanted("stats", wanted, 16)
+
+    def selected(self, name, wanted):
         """The wanted rows of a buffer."""
         if name == "logits":
-            return self.buffer(name)
-        return self.named(name + " selected", 4 * self.wanted_rows * self.program.widths[name])
+            return self.logits(wanted)
+        return self.of_wanted(name + " selected", wanted, 4 * self.program.widths[name])
 
     def constant(self, name, data):
         """Bytes that are uploaded once with their arena; `data` is a function, called on first use."""

@@ -61,7 +61,7 @@ class Products(Batch):
         source = source, norm, normed, float(eps), columns
         if not all(in_fragments(size[0]) for size in sizes):
             self._slow(record, source, sizes, outs, rows)
-        elif rows == 1:
+        elif rows == 1 and not self.reach:
             self._row(record, source, sizes, outs)
         else:
             self._many(record, source, sizes, outs, rows)
@@ -158,7 +158,7 @@ class Products(Batch):
             outs = self._own_outs(record, rows)
         tail = (0, 0, 1.0) if apart else self._tail(record)
         inputs = pairs, factors, rows, source[-1]
-        tokens = next((most for most in FEW if rows <= most), 0)
+        tokens = 0 if self.reach else next((most for most in FEW if rows <= most), 0)
         if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
             self._few(tokens, record.steps, inputs, sizes, outs, tail)
         else:
@@ -187,7 +187,8 @@ class Products(Batch):
             counts = [2 * sizes[0][2]] if gated else [size[2] for size in sizes]
             return blocks(rows, tokens), sum(blocks(count, tile_rows) for count in counts)
 
-        fitting = [tile for tile in TOKEN_TILES if rows > tile[1] // 2 or tile[1] == 32]
+        most = 32 if self.reach else rows  # the kernels for 32 tokens add up in the same order
+        fitting = [tile for tile in TOKEN_TILES if tile[1] == 32 or tile[1] < 2 * most]
         busy = (tile for tile in fitting if area(*grid(*tile[1:3])) >= tile[3] * self.multiprocessors)
         name, tokens, tile_rows, _ = next(busy)
         self._add(f"linear_tiles_{name}", grid(tokens, tile_rows), values, TOKEN_TILE_BYTES)
