@@ -89,7 +89,7 @@ def accuracies(results):
         parts.append(dot(LEFT + 5 + number * 70, bottom + 30, 5, colours(results[0])[rule]))
         parts.append(_text(LEFT + 16 + number * 70, bottom + 34, rule))
     parts.append(_text(LEFT + 300, bottom + 34, "accuracy from 0 to 1; bars: 95 % of bootstrap samples; line: chance", "small"))
-    return page(LEFT + len(results) * (width + GAP), bottom + 50, "Which rule wins where", parts)
+    return page(max(LEFT + len(results) * (width + GAP), 860), bottom + 50, "Which rule wins where", parts)
 
 
 def _block(x, y, width, part, paint):
@@ -107,21 +107,22 @@ def places(results):
     """How often each place is chosen, a block for each model and task with orders, under the first rule."""
     tasks = list(results[0]["orders"])
     rule = next(iter(results[0]["all"]["rules"]))
-    width, height = 150, 90
+    width, height = 240, 90
     parts = []
     for row, result in enumerate(results):
-        y = 84 + row * (height + 50)
+        y = 84 + row * (height + 70)
         parts.append(_text(LEFT - 40, y + height / 2, result["model"]["title"], anchor="end"))
         for column, task in enumerate(tasks):
             x = LEFT + column * (width + 2 * GAP)
             found = result["orders"][task][rule]
             parts.append(_text(x, y - 8, task))
             parts += _places(x, y, width, height, found["chosen"])
-            parts.append(_text(x + width + 6, y + 12, f"{100 * found['changed'][0]:.0f} % change", "small"))
-    bottom = 84 + len(results) * (height + 50)
-    parts.append(_text(LEFT, bottom - 10, "share of decisions for each place of the list; line: equal shares", "small"))
+            words = f"{100 * found['changed'][0]:.0f} % of decisions change with the order"
+            parts.append(_text(x, y + height + 34, words, "small"))
+    bottom = 84 + len(results) * (height + 70)
+    parts.append(_text(LEFT, bottom - 6, "all rotations of each question; line: what a rule without bias would choose", "small"))
     total = LEFT + len(tasks) * (width + 2 * GAP) + 20
-    return page(total, bottom + 8, f"Where the chosen option stood, all rotations of each question, rule {rule}", parts)
+    return page(total, bottom + 8, f"Which place of the list is chosen, rule {rule}", parts)
 
 
 def _places(x, y, width, height, chosen):

@@ -1,10 +1,10 @@
-"""Fills README's numbers from bench/results, so that no figure there is typed by hand.
+"""Fills the numbers of README.md and docs/decisions.md from bench/results, so that no figure there is typed by hand.
 
-    python bench/readme.py            rewrite README.md
-    python bench/readme.py --check    exit 1 when README.md is not what the results say
+    python bench/readme.py            rewrite both pages
+    python bench/readme.py --check    exit 1 when a page is not what the results say
 
-A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a function of BLOCKS. A block without results
-says so. Called by `make bench`; a test runs the check.
+A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a function of the page's blocks. A block without
+results says so. Called by `make bench`; a test runs the check.
 """
 
 import ast
@@ -14,31 +14,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import picture, record
+from bench import decision_tables, picture, record
+from bench.record import MISSING, measured_on, table
 from reflex import arch
 
 FILE = record.ROOT / "README.md"
-MISSING = "*Not measured yet: `make bench` writes this part.*"
 UNSAID = {  # folders whose __init__ stays empty, because its bytes count as a source of every kernel
     "reflex/kernels": "The source of the compiled code: intrinsics, the export mark, the linker; never imported at run time",
     "reflex/kernels/host": "Kernels for processors, one file per subject",
 }
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n).*?(<!-- /numbers -->)", re.DOTALL)
-
-
-def table(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def measured_on(results):
-    """One sentence on machine, commit and date of results that belong together."""
-    machines = {
-        f"{m['cpu']}, {m['cores']} cores, Linux {m['kernel']}, Python {m['python']}" for m in (r["machine"] for r in results)
-    }
-    commits = ", ".join(sorted({r["commit"] for r in results}))
-    dates = sorted({r["date"].split()[0] for r in results})
-    return f"Measured on {'; '.join(sorted(machines))}; commit {commits}; {dates[-1]}."
 
 
 def cold():
@@ -174,21 +159,25 @@ BLOCKS = {
 }
 
 
-def fill(text):
-    """README's text with every block made anew."""
-    unknown = {name for _, name, _ in BLOCK.findall(text)} - set(BLOCKS)
+PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS}
+
+
+def fill(text, blocks=BLOCKS):
+    """A page's text with every block made anew."""
+    unknown = {name for _, name, _ in BLOCK.findall(text)} - set(blocks)
     if unknown:
-        sys.exit(f"README.md: no block named {', '.join(sorted(unknown))}; known: {', '.join(BLOCKS)}")
-    return BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]().rstrip()}\n{found[3]}", text)
+        sys.exit(f"no block named {', '.join(sorted(unknown))}; known: {', '.join(blocks)}")
+    return BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]().rstrip()}\n{found[3]}", text)
 
 
 def main():
-    text = FILE.read_text()
-    filled = fill(text)
+    stale = [page for page, blocks in PAGES.items() if fill(page.read_text(), blocks) != page.read_text()]
     if "--check" in sys.argv[1:]:
-        sys.exit(0 if filled == text else "README.md is not what bench/results says; run: python bench/readme.py")
-    FILE.write_text(filled)
-    print("wrote README.md", file=sys.stderr)
+        names = ", ".join(page.name for page in stale)
+        sys.exit(f"not what bench/results says: {names}; run: python bench/readme.py" if stale else 0)
+    for page in stale:
+        page.write_text(fill(page.read_text(), PAGES[page]))
+        print(f"wrote {page.name}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
+MISSING = "*Not measured yet: `make bench` writes this part.*"
 
 
 def machine():
@@ -120,3 +121,18 @@ def read(pattern):
     """The results whose file name matches `pattern`, smallest model first."""
     found = [json.loads(path.read_text()) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
     return sorted(found, key=lambda result: result.get("model", {}).get("bytes", 0))
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def measured_on(results):
+    """One sentence on machine, commit and date of results that belong together."""
+    machines = {
+        f"{m['cpu']}, {m['cores']} cores, Linux {m['kernel']}, Python {m['python']}" for m in (r["machine"] for r in results)
+    }
+    commits = ", ".join(sorted({r["commit"] for r in results}))
+    dates = sorted({r["date"].split()[0] for r in results})
+    return f"Measured on {'; '.join(sorted(machines))}; commit {commits}; {dates[-1]}."

@@ -136,7 +136,8 @@ def test_context_too_long(model):
 
 @pytest.mark.parametrize("option", ["--top-k", "--top-p", "--min-p", "--repeat-penalty", "--seed", "--stop"])
 def test_system1_refuses_sampling_options_and_says_whose_they_are(option):
-    expect(process.reflex("system1", "demo", "p", "--candidate", "a", option, "1"), 2, "invalid_input", f"{option} belongs to generate")
+    done = process.reflex("system1", "demo", "p", "--candidate", "a", option, "1")
+    expect(done, 2, "invalid_input", f"{option} belongs to generate")
 
 
 USAGE = [

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import picture, readme, record  # noqa: E402
+from bench import decision_picture, picture, readme, record  # noqa: E402
 
 TEXT = (ROOT / "README.md").read_text()
 RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
@@ -28,13 +28,35 @@ def test_a_stale_number_is_noticed():
     assert stale != TEXT and readme.fill(stale) == readme.fill(TEXT) != stale
 
 
-def test_every_block_is_in_readme():
-    assert sorted(name for _, name, _ in readme.BLOCK.findall(TEXT)) == sorted(readme.BLOCKS)
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.stem)
+def test_every_block_is_in_its_page(page):
+    assert sorted(name for _, name, _ in readme.BLOCK.findall(page.read_text())) == sorted(readme.PAGES[page])
+
+
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.stem)
+def test_a_changed_figure_is_noticed(page, monkeypatch, tmp_path):
+    """`--check` names the page in which one digit of a block was changed by hand."""
+    found = next(found for found in readme.BLOCK.finditer(page.read_text()) if re.search(r"\d", found[0].splitlines()[-2]))
+    wrong = re.sub(r"\d", lambda digit: str((int(digit[0]) + 1) % 10), found[0].splitlines()[-2])
+    copy = tmp_path / page.name
+    copy.write_text(page.read_text().replace(found[0].splitlines()[-2], wrong))
+    monkeypatch.setattr(readme, "PAGES", {copy: readme.PAGES[page]})
+    monkeypatch.setattr(sys, "argv", ["readme.py", "--check"])
+    with pytest.raises(SystemExit, match=page.name):
+        readme.main()
 
 
 @pytest.mark.skipif(not record.read("cold-*"), reason="no cold-start results in this tree")
 def test_picture_is_that_of_the_results():
     assert picture.FILE.read_text() == picture.draw(record.read("cold-*")[0])
+
+
+@pytest.mark.skipif(not record.read("decisions-*"), reason="no results of decisions in this tree")
+@pytest.mark.parametrize("name", decision_picture.PICTURES)
+def test_pictures_of_decisions_are_those_of_the_results(name):
+    drawn = decision_picture.PICTURES[name](record.read("decisions-*"))
+    assert (ROOT / "docs" / f"{name}.svg").read_text() == drawn, "run: python bench/decision_picture.py"
+    assert f"({name}.svg)" in (ROOT / "docs" / "decisions.md").read_text()
 
 
 def test_files_named_exist():

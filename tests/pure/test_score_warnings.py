@@ -4,7 +4,7 @@ import math
 from random import Random
 
 import pytest
-from fakes import FakePlan, FakeTokenizer, session
+from fakes import PIECES, FakePlan, FakeTokenizer, session
 
 from reflex.errors import InvalidInputError
 from reflex.rules import RULES
@@ -218,7 +218,7 @@ class Counting:
     steady = True
     most_outputs = 55  # 32 MB of logits over 150,000 tokens
 
-    def __init__(self, context, vocabulary=FakeTokenizer().size):
+    def __init__(self, context, vocabulary=len(PIECES) + 259):
         self.context, self.vocabulary = context, vocabulary
         self.rows, self.outputs = [], []
 
