@@ -44,6 +44,10 @@ def complement(ranges):
     return (*out, (start, LAST)) if start <= LAST else tuple(out)
 
 
+def intersection(a, b):
+    return tuple((max(x, u), min(y, v)) for x, y in a for u, v in b if max(x, u) <= min(y, v))
+
+
 ANY = complement(LINE_ENDS)
 
 

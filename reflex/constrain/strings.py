@@ -1,0 +1,84 @@
+"""JSON strings: plain ones, names of members, and strings that match a pattern, as trees of grammar.py.
+
+Every character is written in one way: as itself, or escaped where JSON says it must be. Called by schema.
+"""
+
+from . import regex
+from .facts import fail
+from .formats import FORMATS
+from .grammar import BYTES, SPLIT
+
+LAST = 0x10FFFF
+ITSELF = ((32, 33), (35, 91), (93, LAST))  # all but the quote, the backslash and control characters
+SHORT = {34: b'\\"', 92: b"\\\\", 10: b"\\n", 9: b"\\t", 13: b"\\r", 8: b"\\b", 12: b"\\f"}
+QUOTE = ("text", b'"')
+EVERY = ((0, LAST),)
+
+
+def characters(ranges):
+    """The tree of one character out of code points, as JSON writes it."""
+    plain = regex.intersection(ranges, ITSELF)
+    escaped = [SHORT.get(code, b"\\u%04x" % code) for a, z in ranges for code in (*range(a, min(z, 31) + 1), 34, 92) if a <= code <= z]
+    ways = [("set", plain)] * bool(plain) + [("texts", tuple(escaped))] * bool(escaped)
+    return ways[0] if len(ways) == 1 else ("alt", ways)
+
+
+def plain(least, most):
+    """Any string of so many characters."""
+    return ("seq", [QUOTE, ("repeat", characters(EVERY), least, most), QUOTE]) if most is None or most >= least else ("alt", [])
+
+
+def matching(pattern, word, least, most, where):
+    """Strings in which a pattern occurs, or of a format; lengths must follow from it."""
+    if word is not None and word not in FORMATS:
+        fail(f"the format {word!r} cannot be enforced", ", ".join(FORMATS), None, where)
+    tree = regex.searching(pattern, ("set", EVERY)) if word is None else regex.tree_of(FORMATS[word])
+    shortest, longest = lengths(tree)
+    if shortest < least or (most is not None and (longest is None or longest > most)):
+        name = "minLength" if shortest < least else "maxLength"
+        remedy = "a pattern from ^ to $ with numbers of repetitions that imply it"
+        fail(f"the keyword {name!r} cannot be enforced beside {'pattern' if word is None else 'format'}", remedy, None, where)
+    return ("seq", [QUOTE, written(tree), QUOTE])
+
+
+def written(tree):
+    """A tree over characters as one over their JSON spelling."""
+    if tree[0] == "set":
+        return characters(tree[1])
+    if tree[0] == "repeat":
+        return ("repeat", written(tree[1]), *tree[2:])
+    return (tree[0], [written(part) for part in tree[1]])
+
+
+def lengths(tree):
+    """(least, most) characters of a tree of a pattern; most is None where there is no limit."""
+    if tree[0] == "set":
+        return 1, 1
+    if tree[0] == "repeat":
+        least, most = lengths(tree[1])
+        largest = 0 if most == 0 or tree[3] == 0 else None if most is None or tree[3] is None else most * tree[3]
+        return least * tree[2], largest
+    parts = [lengths(part) for part in tree[1]]
+    gather = sum if tree[0] == "seq" else max
+    least = sum(a for a, _ in parts) if tree[0] == "seq" else min((a for a, _ in parts), default=0)
+    return least, None if any(z is None for _, z in parts) else gather([z for _, z in parts] or [0])
+
+
+def name(taken):
+    """Names of members that are none of `taken`, without any that need an escape."""
+
+    def made(grammar, target):
+        free = grammar.add(SPLIT, ())
+        close = grammar.add(BYTES, ((34, 34, target),))
+        grammar.data[free] = (grammar.build(("set", ITSELF), free), close)
+        prefixes = {text[:n] for text in taken for n in range(len(text) + 1)} | {""}
+        nodes = {}
+        for prefix in sorted(prefixes, key=len, reverse=True):
+            nexts = {text[-1]: nodes[text] for text in prefixes if len(text) == len(prefix) + 1 and text.startswith(prefix)}
+            codes = regex.intersection(ITSELF, regex.complement(regex.union(tuple((ord(c), ord(c)) for c in nexts))))
+            ways = [grammar.build(("set", codes), free)]
+            ways += [grammar.build(("set", regex.intersection(((ord(c), ord(c)),), ITSELF)), node) for c, node in nexts.items()]
+            nodes[prefix] = grammar.add(SPLIT, (*ways, *([] if prefix in taken else [close])))
+        return grammar.add(BYTES, ((34, 34, nodes[""]),))
+
+    return ("made", made)
