@@ -22,8 +22,8 @@ def open_model(
 
     `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use. `device`,
     `weights`: which GPU, and how weights lie on it; only cuda reads them. `mark`: called with the name of each phase that ends
-    here (header, tokenizer, program, kernels). `note`: called with a line for the person. `prompt`: a text to encode on the
-    way, so that its tokens are known before anything is prepared for computing.
+    here (header, tokenizer, program, kernels). `note`: called with a line for the person. `prompt`: a text, or what makes one of
+    (file, tokenizer), to encode on the way, so that its tokens are known before anything is prepared for computing.
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
     name = choice.resolve(backend)
@@ -89,6 +89,8 @@ def _tokenizer(file, prompt):
     from .tokenizer import load
 
     tokenizer = load(file)
+    if callable(prompt):
+        prompt = prompt(file, tokenizer)
     return tokenizer, None if prompt is None else (prompt, prompt_ids(tokenizer, prompt))
 
 

@@ -160,13 +160,16 @@ def values(name, shape, embed_std, seed):
     return x.astype(np.float32)
 
 
-def write(name, path, kind="F32", seed=0, **changes):
-    """Writes model `name` to `path`, its matrices in format `kind` (ggml's spelling); `changes` override its sizes."""
+def write(name, path, kind="F32", seed=0, template=None, **changes):
+    """Writes model `name` to `path`, its matrices in format `kind` (ggml's spelling) and with a chat template; `changes` override
+    its sizes."""
     model = Model(name, **changes)
     writer = GGUFWriter(str(path), model.architecture)
     for key, value in model.metadata().items():
         add_key(writer, f"{model.architecture}.{key}", value)
     add_tokenizer(writer, model.tokenizer)
+    if template is not None:
+        writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
         x = values(tensor, shape, model.embed_std, seed)
         if kind != "F32" and len(shape) == 2:

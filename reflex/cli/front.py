@@ -27,6 +27,11 @@ ENGINE = (  # every command that runs a model
     ("--device", "text", "", "Which GPU: its number, or a UUID (GPU-..., MIG-...); empty takes the first."),
     ("--weights", ("quantized", "f16", "f32"), "quantized", "How weights lie on the GPU: as in the file, or expanded."),
 )
+CHAT = (  # every command that takes a prompt for a model that follows instructions
+    ("--chat", "switch", False, "PROMPT is a message of the user; the chat template in the file makes the prompt."),
+    ("--system", "text", "", "A system message in front; means --chat."),
+    ("--messages", "text", "", 'JSON file of messages before PROMPT, [{"role": ..., "content": ...}]; - is stdin; means --chat.'),
+)
 
 
 def prompt(word):
@@ -38,6 +43,15 @@ def prompt(word):
         found, remedy = "end of input" if word == "-" else "nothing", "give a PROMPT, or - and text on stdin"
         raise InvalidInputError("the prompt is empty", "at least one character", found, remedy=remedy)
     return text
+
+
+def request(word, chat, system, messages):
+    """The prompt that a command's PROMPT and CHAT options ask for: a text, or a Chat, which is one after the model was opened."""
+    if not (chat or system or messages):
+        return prompt(word)
+    from .chat import Chat
+
+    return Chat(word, system, messages)
 
 
 def stdin():

@@ -1,14 +1,18 @@
 """Continue a prompt; the text is streamed as it comes.
 
 Temperature 0, the default, takes the most likely token every time. Ends at an end token of the model, at a --stop text
-(which is not printed) or after --max-tokens. Ctrl-C keeps what exists and exits with 130.
+(which is not printed) or after --max-tokens. Ctrl-C keeps what exists and exits with 130. The repeat penalty acts first, at
+temperature 0 too; then top-k, top-p and min-p choose candidates, and the temperature weighs them. Log-probabilities are those of
+the model before all of this.
+
+With --chat, PROMPT is a message to a model that follows instructions, and the chat template in its file writes the prompt.
 """
 
 from . import front
 
 PARAMETERS = (
     ("MODEL", "text", None, "A .gguf file, or demo."),
-    ("PROMPT", "text", None, "The text to continue; - reads it from stdin."),
+    ("PROMPT", "text", "", "The text to continue; - reads it from stdin."),
     ("--max-tokens", "int", 0, "Most tokens to make; 0 takes 256 or what the context holds."),
     ("--temperature", "float", 0.0, "0 takes the most likely token; larger is more varied."),
     ("--top-k", "int", 0, "Draw among the K most likely tokens; 0 is off."),
@@ -18,23 +22,24 @@ PARAMETERS = (
     ("--seed", "int", -1, "Same seed, same text on one backend; without it every run differs."),
     ("--stop", "texts", (), "End before this text; may be given several times."),
     ("--logprobs", "switch", False, "With --json: each token's log-probability."),
+    *front.CHAT,
     *front.ENGINE,
     *front.SHOWN,
 )
 
 
-def run(out, model, prompt, max_tokens, stop, logprobs, seed, engine, **sampling):
+def run(out, model, prompt, max_tokens, stop, logprobs, seed, chat, system, messages, engine, **sampling):
     """Exit code 0 at the end of the text, 130 after Ctrl-C."""
     from ..open import open_model
 
     out.mark("imports")
-    text = front.prompt(prompt)
+    text = front.request(prompt, chat, system, messages)
     _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..generate import generate
 
     seed = None if seed < 0 else seed
-    generation = generate(session, text, max_tokens or None, stop, logprobs, seed=seed, **sampling)
+    generation = generate(session, str(text), max_tokens or None, stop, logprobs, seed=seed, **sampling)
     code = stream(out, generation)
     out.mark("end")
     if out.json:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = {  # a module imports only from its own or lower layers; the first two name parts decide
     0: ("errors", "native", "settings", "demo", "records", "rules", "bundle"),
     1: ("gguf", "quant"),
-    2: ("arch", "tokenizer", "ops", "sample"),
+    2: ("arch", "tokenizer", "chat", "ops", "sample"),
     3: ("program",),
     4: ("backends",),
     5: ("weights", "state", "lora"),
@@ -30,7 +30,6 @@ THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
     "numpy": ("quant/", "ops/", "backends/reference", "check", "api", "notebook", "tools/"),
     "gguf": ("tools/",),
     "typer": ("cli/app",),
-    "jinja2": ("tokenizer/chat",),
     "numba": ("kernels/",),
     "llvmlite": ("kernels/",),
 }
@@ -57,6 +56,7 @@ COLD = (
     "quant/",
     "arch/",
     "tokenizer/",
+    "chat/",
     "program/",
     "state",
     "session",
@@ -83,7 +83,6 @@ COLD += (
     "cli/generate",
 )
 WARM = (
-    "tokenizer/chat",
     "tokenizer/rules",
     "tokenizer/categories",
     "tokenizer/patterns",
