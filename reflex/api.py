@@ -67,12 +67,22 @@ class Model:
         the order of candidates or on what was computed before. Raises InvalidInputError and ContextOverflowError before work."""
         return _score(self._live(), prompt, candidates, rule, temperature, terminator, prior)
 
-    def generate(self, prompt, stream=False, max_tokens=None, stop=(), logprobs=False, **sampling):
+    def generate(self, prompt, stream=False, max_tokens=None, stop=(), logprobs=False, constraint=None, **settings):
         """Continue `prompt`; returns a Generated (its str() is the text), or with `stream` an iterator of Token events.
 
-        `sampling`: temperature (0 = the most likely token), top_k, top_p, min_p, repeat_penalty, repeat_last, seed."""
-        generation = _generate(self._live().fork(), prompt, max_tokens, stop, logprobs, **sampling)
+        `settings`: temperature (0 = the most likely token), top_k, top_p, min_p, repeat_penalty, repeat_last, seed; and at most
+        one of choices, regex and json_schema, as for `constraint`, whose result may be given instead."""
+        asked = {name: settings.pop(name) for name in ("choices", "regex", "json_schema") if name in settings}
+        constraint = constraint or (self.constraint(**asked) if asked else None)
+        generation = _generate(self._live().fork(), prompt, max_tokens, stop, logprobs, constraint, **settings)
         return generation if stream else generation.result()
+
+    def constraint(self, choices=(), regex=None, json_schema=None):
+        """What `generate` may write: one of some texts, a text that matches from end to end, or compact JSON of a schema (a dict or
+        JSON text). Used again, it keeps what was worked out about this model's tokens. See docs/constrain.md."""
+        from .constrain import grammar_of
+
+        return grammar_of(choices, regex, json_schema).bind(self._live())
 
     def logits(self, text, every=False):
         """Logits after `text` as a float32 array [vocabulary]; with `every`, after each of its tokens [tokens, vocabulary]."""

@@ -63,7 +63,7 @@ class Generation:
         self.max_tokens = self._length(max_tokens)
         self._stream = session.tokenizer.stream()
         self._ends = session.tokenizer.eog
-        self._walk = constraint and constraint.begin(self.max_tokens, self._holder.stops)  # constrain/guide.py
+        self._walk = constraint and constraint.begin(session, self.max_tokens, self._holder.stops)
 
     def _length(self, wanted):
         """How many tokens to make; refuses what does not fit."""

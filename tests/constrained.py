@@ -5,7 +5,6 @@ import random
 from array import array
 
 from reflex import native
-from reflex.constrain import bind
 from reflex.generate import Generation
 from reflex.sample import Sampling
 from reflex.session import Session
@@ -45,6 +44,8 @@ class Tokenizer:
 
 class Plan:
     """No model: `rule(step)` makes each row of logits."""
+
+    steady = True
 
     def __init__(self, vocabulary, context, rule):
         self.vocabulary, self.context, self.rule = vocabulary, context, rule
@@ -90,7 +91,11 @@ def complete(constraint, tokenizer, rule, most, **settings):
 
 
 def bound(grammar, tokenizer):
-    return bind(grammar, Session(Plan(tokenizer.size, 8, None), tokenizer))
+    return grammar.bind(Session(Plan(tokenizer.size, 8, None), tokenizer))
+
+
+def begin(constraint, most):
+    return constraint.begin(Session(Plan(constraint.size, 8, None), constraint.tokenizer), most)
 
 
 # ---- random schemas ----

@@ -22,24 +22,36 @@ PARAMETERS = (
     ("--seed", "int", -1, "Same seed, same text on one backend; without it every run differs."),
     ("--stop", "texts", (), "End before this text; may be given several times."),
     ("--logprobs", "switch", False, "With --json: each token's log-probability."),
+    ("--choices", "texts", (), "Answer with one of these texts, one per option; `system1` decides a fixed list faster and scores it."),
+    ("--regex", "text", "", "Answer with a text that matches this regular expression from end to end; see docs/constrain.md."),
+    ("--json-schema", "text", "", "Answer with compact JSON that satisfies the schema in this file; see docs/constrain.md."),
     *front.CHAT,
     *front.ENGINE,
     *front.SHOWN,
 )
 
 
-def run(out, model, prompt, max_tokens, stop, logprobs, seed, chat, system, messages, engine, **sampling):
+def run(
+    out, model, prompt, max_tokens, stop, logprobs, choices, regex, json_schema, seed, chat, system, messages, engine, **sampling
+):
     """Exit code 0 at the end of the text, 130 after Ctrl-C."""
     from ..open import open_model
 
     out.mark("imports")
     text = front.request(prompt, chat, system, messages)
+    grammar = None
+    if choices or regex or json_schema:
+        from ..constrain import asked
+
+        grammar = asked(choices, regex, json_schema)
+        out.mark("constraint")
     _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..generate import generate
 
     seed = None if seed < 0 else seed
-    generation = generate(session, str(text), max_tokens or None, stop, logprobs, seed=seed, **sampling)
+    constraint = grammar and grammar.bind(session)
+    generation = generate(session, str(text), max_tokens or None, stop, logprobs, constraint, seed=seed, **sampling)
     code = stream(out, generation)
     out.mark("end")
     if out.json:

@@ -9,17 +9,17 @@ from ..errors import InvalidInputError
 from .grammar import Grammar
 
 MOST_CHOICES = 100_000
+LARGEST_FILE = 1 << 24
 
 
 def grammar_of(choices=(), regex=None, json_schema=None):
-    """The Grammar of exactly one kind of constraint; errors name what is wrong or cannot be enforced. None where none is given.
+    """The Grammar of exactly one kind of constraint; errors name what is wrong or cannot be enforced.
 
     `json_schema`: a dict, True or False, or JSON text. It needs no model."""
     given = [name for name, value in (("choices", choices or None), ("regex", regex), ("json_schema", json_schema)) if value is not None]
-    if not given:
-        return None
-    if len(given) > 1:
-        raise InvalidInputError("only one constraint can hold", "choices, a regex or a JSON schema", " and ".join(given))
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise InvalidInputError("one constraint at a time", "choices, a regular expression or a JSON schema", found)
     grammar = Grammar()
     if given == ["choices"]:
         tree = ("texts", _choices(choices))
@@ -51,10 +51,22 @@ def _choices(choices):
     return tuple(found)
 
 
-def bind(grammar, session):
-    """The Constraint of a grammar for the model of a session, or None where the grammar is."""
-    if grammar is None:
-        return None
-    from .guide import Constraint
+def asked(choices, regex, path):
+    """The Grammar that options of a command line ask for: texts, an expression or "", a file or ""."""
+    return grammar_of(choices, regex or None, _content(path) if path else None)
 
-    return Constraint(grammar, session.tokenizer, session.plan.vocabulary)
+
+def _content(path):
+    from ..errors import InputOutputError
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise InputOutputError("cannot read the JSON schema", found=error.strerror, where=path) from None
+    if len(data) > LARGEST_FILE:
+        raise InvalidInputError("the JSON schema is too large", f"at most {LARGEST_FILE} bytes", where=path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the JSON schema is not UTF-8", "UTF-8 text", f"byte {error.start}", path) from None

@@ -55,6 +55,12 @@ class Grammar:
         """The first node of a network for `tree` that goes on to `target`."""
         return getattr(self, "_" + tree[0])(target, *tree[1:])
 
+    def bind(self, session):
+        """The Constraint of this grammar for the model of a session."""
+        from .guide import Constraint
+
+        return Constraint(self, session.tokenizer, session.plan.vocabulary)
+
     # ---- texts ----
 
     def _text(self, target, text):

@@ -31,19 +31,21 @@ class Constraint:
 
     def __init__(self, grammar, tokenizer, size):
         self.library = native.library()
+        self.masks = {}  # state -> (Mapping, most tokens that any of its tokens needs)
+        self._owned = []  # what gives back memory
         self.size = size
         self.tokenizer = tokenizer
         self.ends = sorted(token for token in tokenizer.eog if token < size)
         self.words = words = Words(tokenizer, size)
+        self._owned.append(words.close)
         grammar.settle(words.single)
         self.states = states = States(grammar)
-        self.masks = {}  # state -> (Mapping, most tokens that any of its tokens needs)
+        self._owned.append(states.close)
         self.mask_bytes = 8 * ((size + 63) // 64)
-        self._scratch = native.alloc(self.mask_bytes, "allowed tokens")
-        self._waiting = native.alloc(12 * max(1, words.count), "tokens that wait")
-        self._missing = native.alloc(8 * LISTED, "missing transitions")
-        self._inexact = native.alloc(4 * LISTED, "missing lengths")
-        self.gathered = native.alloc((4 + 8 + 16) * size, "allowed logits")
+        sizes = self.mask_bytes, 12 * words.count, 8 * LISTED, 4 * LISTED, (4 + 8 + 16) * size + 64
+        blocks = [native.alloc(number, "allowed tokens") for number in sizes]
+        self._owned += [block.free for block in blocks]
+        self._scratch, self._waiting, self._missing, self._inexact, self.gathered = blocks
         fields = (states.table, states.costs_at, states.exact_at, words.text, words.entries, words.first)
         fields += (self._waiting.address, self._missing.address, self._inexact.address, 0, 0, 0, LISTED, 0, words.longest)
         self._context = (native.Int64 * FIELDS)(*fields)
@@ -51,8 +53,10 @@ class Constraint:
         if states.distance(states.start) == NEVER:
             raise InvalidInputError("no text satisfies the constraint", remedy="look for bounds that contradict each other")
 
-    def begin(self, most, stops=()):
+    def begin(self, session, most, stops=()):
         """A Walk of at most `most` tokens; refused where no result fits them, or where a stop text could cut one."""
+        if session.tokenizer is not self.tokenizer:
+            raise InvalidInputError("this constraint was made for another model", remedy="make one with this model")
         if stops:
             remedy = "leave the stop texts out: a constrained text ends by itself"
             raise InvalidInputError("a stop text could cut a constrained result", "no stop texts", repr(stops[0]), remedy=remedy)
@@ -174,14 +178,14 @@ class Constraint:
         return None
 
     def close(self):
-        """Give back the memory."""
-        self.words.close()
-        self.states.close()
-        for mapping in (self._scratch, self._waiting, self._missing, self._inexact, self.gathered):
-            mapping.free()
+        """Give back the memory; also done when the last Walk and everything else has let go."""
         for mapping, _ in self.masks.values():
             mapping.free()
         self.masks.clear()
+        while self._owned:
+            self._owned.pop()()
+
+    __del__ = close
 
 
 class Walk:

@@ -48,7 +48,7 @@ def test_random_schemas_always_validate(batch):
         names = list(rules)
         try:
             constraint = constrained.bound(grammar_of(json_schema=schema), TOKENIZER)
-            constraint.begin(MOST)
+            constrained.begin(constraint, MOST)
         except InvalidInputError as error:
             assert "cannot be enforced" not in str(error) or "alternatives" in str(error), (schema, str(error))
             continue

@@ -19,7 +19,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     4: ("backends",),
     5: ("weights", "state", "lora"),
     6: ("session",),
-    7: ("open", "tree", "score", "generate", "check", "inspect"),
+    7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
     8: ("api",),
     9: ("cli", "worker", "notebook", "tools", "examine", "measure", "__main__"),
     10: ("sidecar",),
