@@ -22,7 +22,7 @@ PARAMETERS = (
     ("--seed", "int", -1, "Same seed, same text on one backend; without it every run differs."),
     ("--stop", "texts", (), "End before this text; may be given several times."),
     ("--logprobs", "switch", False, "With --json: each token's log-probability."),
-    ("--choices", "texts", (), "Answer with one of these texts, one per option; `system1` decides a fixed list faster and scores it."),
+    ("--choices", "texts", (), "Answer with this text or another so given; `system1` decides a fixed list faster and scores it."),
     ("--regex", "text", "", "Answer with a text that matches this regular expression from end to end; see docs/constrain.md."),
     ("--json-schema", "text", "", "Answer with compact JSON that satisfies the schema in this file; see docs/constrain.md."),
     *front.CHAT,

@@ -16,7 +16,8 @@ def grammar_of(choices=(), regex=None, json_schema=None):
     """The Grammar of exactly one kind of constraint; errors name what is wrong or cannot be enforced.
 
     `json_schema`: a dict, True or False, or JSON text. It needs no model."""
-    given = [name for name, value in (("choices", choices or None), ("regex", regex), ("json_schema", json_schema)) if value is not None]
+    values = {"choices": choices or None, "regex": regex, "json_schema": json_schema}
+    given = [name for name, value in values.items() if value is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"
         raise InvalidInputError("one constraint at a time", "choices, a regular expression or a JSON schema", found)
@@ -28,9 +29,9 @@ def grammar_of(choices=(), regex=None, json_schema=None):
 
         tree = tree_of(regex)
     else:
-        from .schema import tree_of
+        from .schema import schema_tree
 
-        tree = tree_of(json_schema, grammar)
+        tree = schema_tree(json_schema, grammar)
     grammar.start = grammar.build(tree, grammar.end)
     return grammar
 

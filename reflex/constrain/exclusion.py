@@ -46,8 +46,8 @@ def _within(facts, size, least, most):
 
 def _string(facts, value):
     if facts.patterns or facts.formats:
-        from .strings import EVERY, FORMATS
         from .regex import searching, tree_of
+        from .strings import EVERY, FORMATS
 
         trees = [searching(pattern, ("set", EVERY)) for pattern in facts.patterns]
         trees += [tree_of(FORMATS[word]) if word in FORMATS else ("alt", []) for word in facts.formats]

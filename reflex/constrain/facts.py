@@ -171,7 +171,8 @@ class Facts:
         for name in schema:
             if name not in KEYWORDS and name not in ANNOTATIONS:
                 near = closest(name, [*KEYWORDS, *ANNOTATIONS])
-                fail(f"the keyword {name!r} cannot be enforced", f"a keyword of docs/constrain.md (near: {near})", None, self.schemas.place(schema))
+                expected = f"a keyword of docs/constrain.md (near: {near})"
+                fail(f"the keyword {name!r} cannot be enforced", expected, None, self.schemas.place(schema))
         if "$ref" in schema:
             target = self.schemas.target(schema["$ref"], schema)
             if any(target is other for other in seen) or len(seen) > NESTING:
@@ -267,7 +268,7 @@ class Facts:
                 self._wrong(schema, "required", "a list of names")
             self.required[name] = True
         self.declared |= "properties" in schema
-        merged = {name: both(held, members[name] if name in members else extra) for name, held in self.members.items()}
+        merged = {name: both(held, members.get(name, extra)) for name, held in self.members.items()}
         merged |= {name: both(self.extra, member) for name, member in members.items() if name not in self.members}
         self.members = merged
         if extra is not None:

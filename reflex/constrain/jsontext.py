@@ -11,14 +11,10 @@ LARGEST_EXPONENT = 400
 
 
 class Decimal(float):
-    """A float that remembers how it was written."""
+    """A float that remembers how it was written: `text`."""
 
-    __slots__ = ("text",)
-
-    def __new__(cls, text):
-        found = float.__new__(cls, text)
-        found.text = text
-        return found
+    def __init__(self, text):
+        self.text = text
 
 
 class _Reader:
@@ -26,9 +22,11 @@ class _Reader:
 
     strict = True
     object_hook = None
-    memo: dict = {}
     parse_float = Decimal
     parse_int = int
+
+    def __init__(self):
+        self.memo = {}
 
     @staticmethod
     def parse_constant(name):

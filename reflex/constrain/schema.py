@@ -7,14 +7,14 @@ becomes a rule, so nesting is limited by the tokens that are left, not by the si
 
 from . import numbers, strings
 from .exclusion import accepts, apart
-from .facts import NESTING, Facts, Schemas, fail
+from .facts import NESTING, TYPES, Facts, Schemas, fail
 from .jsontext import read, write
 
 VALUE = "any value"
 COMBINATIONS = 1000  # alternatives of alternatives
 
 
-def tree_of(json_schema, grammar):
+def schema_tree(json_schema, grammar):
     """The tree of a schema: a dict, True, False, or JSON text. Rules are defined in `grammar`."""
     root = read(json_schema) if isinstance(json_schema, str) else json_schema
     if not isinstance(root, (dict, bool)):
@@ -99,8 +99,8 @@ class Trees:
             for i, part in enumerate(parts):
                 for j, other in enumerate(parts):
                     if i != j and not apart(part, other):
-                        where = self.schemas.place(schemas)
-                        fail(f"oneOf: nothing tells alternatives {i + 1} and {j + 1} apart", "anyOf, or a constant member", None, where)
+                        message = f"oneOf: nothing tells alternatives {i + 1} and {j + 1} apart"
+                        fail(message, "anyOf, or a constant member", None, self.schemas.place(schemas))
         if self.alone(facts):
             return ("alt", [self.tree(schema, False) for schema in schemas])
         return ("alt", [self.of(rest.copy().absorb(schema)) for schema in schemas])
@@ -119,14 +119,16 @@ class Trees:
             texts = [write(value).encode() for value in facts.values if accepts(bare, value)]
             return ("texts", tuple(texts)) if texts else ("alt", [])
         kinds = facts.generated()
-        if kinds == {"integer", "number"} | kinds and len(kinds) == 7 and not facts.keywords and not self.structured(facts):
+        if len(kinds) == len(TYPES) and not self.structured(facts):
             return self.anything()
         made = [getattr(self, "_" + kind)(facts) for kind in sorted(kinds) if not (kind == "integer" and "number" in kinds)]
         return made[0] if len(made) == 1 else ("alt", made)
 
     @staticmethod
     def structured(facts):
-        return facts.patterns or facts.formats or facts.leading or facts.items is not None or facts.all_members() or facts.extra is not None
+        """Whether anything but types is said."""
+        said = facts.keywords, facts.patterns, facts.formats, facts.leading, facts.all_members()
+        return any(said) or facts.items is not None or facts.extra is not None
 
     def _null(self, facts):
         return ("text", b"null")
@@ -189,7 +191,8 @@ class Trees:
                 required.append(name)
         if least > len(required):
             if open_ended or (most == 0 and facts.extra is not False):
-                fail("the keyword 'minProperties' cannot be enforced", "properties that are named", None, self.schemas.place(facts.origin))
+                where = self.schemas.place(facts.origin)
+                fail("the keyword 'minProperties' cannot be enforced", "properties that are named", None, where)
             return ("alt", [])
         rows = [(write(name).encode(), name in required, self.tree(schema)) for name, schema in members.items()]
         if not open_ended:

@@ -18,7 +18,8 @@ EVERY = ((0, LAST),)
 def characters(ranges):
     """The tree of one character out of code points, as JSON writes it."""
     plain = regex.intersection(ranges, ITSELF)
-    escaped = [SHORT.get(code, b"\\u%04x" % code) for a, z in ranges for code in (*range(a, min(z, 31) + 1), 34, 92) if a <= code <= z]
+    codes = [code for a, z in regex.intersection(ranges, ((0, 31), (34, 34), (92, 92))) for code in range(a, z + 1)]
+    escaped = [SHORT.get(code, b"\\u%04x" % code) for code in codes]
     ways = [("set", plain)] * bool(plain) + [("texts", tuple(escaped))] * bool(escaped)
     return ways[0] if len(ways) == 1 else ("alt", ways)
 

@@ -19,17 +19,17 @@ CHECKER = FormatChecker(["date", "email", "ipv4", "ipv6", "uuid"])
 
 @CHECKER.checks("date-time", raises=ValueError)
 def date_time(text):
-    return "T" in text and datetime.datetime.fromisoformat(text).tzinfo is not None
+    return not isinstance(text, str) or "T" in text and datetime.datetime.fromisoformat(text).tzinfo is not None
 
 
 @CHECKER.checks("time", raises=ValueError)
 def time(text):
-    return datetime.time.fromisoformat(text).tzinfo is not None
+    return not isinstance(text, str) or datetime.time.fromisoformat(text).tzinfo is not None
 
 
 @CHECKER.checks("hostname")
 def hostname(text):
-    return len(text) < 254 and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None
+    return not isinstance(text, str) or len(text) < 254 and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None
 
 
 def validator(schema):

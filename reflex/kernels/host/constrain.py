@@ -117,9 +117,9 @@ def word(text, size, kind, spelling, letters, out):
 
 @export
 def constrain_words(tokens, nbytes, count, types, forced, spelling, letters, out, entries, first, unsorted):
-    """Bytes of the words at `out` (room for nbytes), entries sorted by first byte, first: u32[257], the entries of each byte, and what is behind.
-
-    forced: int32 pairs (id, kind) by rising id, ended by an id beyond all. Returns how many, or -1: a string leaves the array.
+    """Bytes of the words at `out` (room for nbytes), entries sorted by first byte; first: u32[257], where those of each byte begin,
+    then LONGEST_WORD and SINGLE. forced: int32 pairs (id, kind) by rising id, ended by an id beyond all. Returns how many, or -1:
+    a string leaves the array.
     """
     at = 0
     n = 0
