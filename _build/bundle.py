@@ -20,6 +20,7 @@ STAGES = (  # what a request imports in one go, in this order
     ("reflex.backends.cuda.gpu",),
     ("reflex.backends.cuda.backend",),
     ("reflex.score",),
+    ("reflex.cli.chat", "reflex.chat.filters"),
 )
 HEAD = 16384  # as reflex/bundle.py and the launcher read it
 BY_NAME = ("reflex.arch",)  # packages whose modules are imported by computed names

@@ -10,12 +10,12 @@ _HOME = {  # public name -> module that owns it
     "Generation": "generate",
     "Model": "api",
     "ReflexError": "errors",
-    "Session": "session",
+    "Timeline": "timeline",
     "Token": "generate",
     "load": "api",
 }
 
-__all__ = ["Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Session", "Token", "load"]
+__all__ = ["Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Timeline", "Token", "load"]
 
 
 def __getattr__(name):

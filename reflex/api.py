@@ -9,11 +9,12 @@ Refuses more than one request at a time by design: it computes in the calling th
 """
 
 from .check import check as _check
-from .errors import StateError
+from .errors import InvalidInputError, StateError
 from .generate import generate as _generate
 from .rules import DEFAULT as _DEFAULT
 from .score import score as _score
 from .session import Batch, Session
+from .timeline import Timeline, constrained
 
 ROWS = 32  # rows of logits computed at once: bounds the memory beside the caller's own array
 
@@ -54,10 +55,10 @@ class Model:
         """The most tokens of prompt and answer together."""
         return self._live().context
 
-    def system1(self, prompt, candidates, rule=_DEFAULT, temperature=1.0, terminator="", prior=""):
+    def system1(self, prompt=None, candidates=(), rule=_DEFAULT, temperature=1.0, terminator="", prior="", messages=None):
         """Score candidate continuations of `prompt` in one forward pass; returns a Decision, which is frozen.
 
-        `candidates`: a list of str or bytes. `rule`: sum (natural logarithm of the candidate's probability after the prompt),
+        `prompt`: text, or token ids. With `messages`, candidates are answers to a conversation, see `chat`. `candidates`: a list of str or bytes. `rule`: sum (natural logarithm of the candidate's probability after the prompt),
         mean (the same per token), byte (per byte of text) or pmi (the sum less that of the same tokens after `prior`).
         `temperature` divides the scores before the softmax over the candidates. `terminator`: a text that ends every
         candidate. `prior`: by default the begin token where the model's texts start with it, else a line break.
@@ -65,15 +66,18 @@ class Model:
         `decision.candidates[i]`: token_ids and logprobs (one float per token), sum, mean, per_byte, pmi, probability. The first
         of equals wins. What may surprise - duplicates, prefixes, merged seams - is in `decision.warnings`. No score depends on
         the order of candidates or on what was computed before. Raises InvalidInputError and ContextOverflowError before work."""
-        return _score(self._live(), prompt, candidates, rule, temperature, terminator, prior)
+        return _score(self._live(), self._prompt(prompt, messages), candidates, rule, temperature, terminator, prior)
 
-    def generate(self, prompt, stream=False, max_tokens=None, stop=(), logprobs=False, constraint=None, **settings):
+    def generate(
+        self, prompt=None, stream=False, max_tokens=None, stop=(), logprobs=False, constraint=None, messages=None, **settings
+    ):
         """Continue `prompt`; returns a Generated (its str() is the text), or with `stream` an iterator of Token events.
 
-        `settings`: temperature (0 = the most likely token), top_k, top_p, min_p, repeat_penalty, repeat_last, seed; and at most
-        one of choices, regex and json_schema, as for `constraint`, whose result may be given instead."""
-        asked = {name: settings.pop(name) for name in ("choices", "regex", "json_schema") if name in settings}
-        constraint = constraint or (self.constraint(**asked) if asked else None)
+        `prompt`: text, or token ids. With `messages`, the answer to a conversation, see `chat`. `settings`: temperature (0 = the
+        most likely token), top_k, top_p, min_p, repeat_penalty, repeat_last, seed, which reflex/sample.py defines; and at most one
+        of choices, regex and json_schema, as for `constraint`, whose result may be given instead."""
+        constraint = constrained(self._live(), constraint, settings)
+        prompt = self._prompt(prompt, messages)
         generation = _generate(self._live().fork(), prompt, max_tokens, stop, logprobs, constraint, **settings)
         return generation if stream else generation.result()
 
@@ -85,7 +89,8 @@ class Model:
         return grammar_of(choices, regex, json_schema).bind(self._live())
 
     def logits(self, text, every=False):
-        """Logits after `text` as a float32 array [vocabulary]; with `every`, after each of its tokens [tokens, vocabulary]."""
+        """Logits after `text` (or token ids) as a float32 array [vocabulary]; with `every`, after each of its tokens
+        [tokens, vocabulary]."""
         import numpy
 
         session = self._live()
@@ -111,16 +116,40 @@ class Model:
         """Text of token ids; bytes that are no UTF-8 become U+FFFD."""
         return self.tokenizer.decode(ids, special=special).decode("utf-8", "replace")
 
-    def session(self):
-        """A new, empty timeline with `sync`, `append`, `fork` and `rewind`; it shares this model's cache."""
+    def chat(self, messages, prompt=None, **variables):
+        """The prompt that the file's chat template makes of `messages`, a list of {"role": ..., "content": ...}, and of `prompt` as
+        the last one of the user. `variables`: further ones of the template (tools, enable_thinking, ...). `generate` and `system1`
+        take `messages` too."""
+        self._live()
+        from .chat import prompt as make
+
+        last = [] if prompt is None else [{"role": "user", "content": prompt}]
+        return make(self._file, self.tokenizer, [*messages, *last] if isinstance(messages, (list, tuple)) else messages, **variables)
+
+    def _prompt(self, prompt, messages):
+        if messages is not None:
+            return self.chat(messages, prompt)
+        if prompt is None:
+            raise InvalidInputError("there is no prompt", "prompt or messages", "neither")
+        return prompt
+
+    def session(self, text=None):
+        """A new Timeline, empty or with a text (or token ids); it shares this model's cache."""
         session = self._live().fork()
         session.rewind(0)
-        return session
+        timeline = Timeline(session)
+        return timeline if text is None else timeline.append(text)
+
+    def logprobs(self, text):
+        """How likely `text` (or token ids) is, token by token; returns Logprobs. A first token that nothing precedes has none."""
+        return self.session().logprobs(text)
 
     def check(self, reference, prompt, steps=16, **options):
         """Compare with another Model, Session or recording step by step; returns a Checked. See reflex/check.py."""
         if isinstance(reference, Model):
             reference = reference._live()
+        elif isinstance(reference, Timeline):
+            reference = reference.core
         return _check(self._live(), reference, prompt, steps, **options)
 
     def trace(self, text, taps=None):

@@ -75,7 +75,7 @@ class Decision(Record):
 
 
 def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator="", prior=""):
-    """Score `candidates` (texts) as continuations of `prompt`; returns a Decision.
+    """Score `candidates` (texts) as continuations of `prompt`, a text or token ids; returns a Decision.
 
     `rule`: one of rules.RULES. Probabilities are the softmax of the scores divided by `temperature`. `terminator`: a text
     appended to every candidate, so that one that others start with does not collect their probability too. `prior`: the text
@@ -86,7 +86,7 @@ def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator
     Raises InvalidInputError (no candidates, no such rule) and ContextOverflowError, both before any work."""
     temperature = checked(rule, temperature)
     texts = [raw(text) for text in listed(candidates)]
-    seam = Seam(session, raw(prompt), texts, raw(terminator))
+    seam = Seam(session, prompt if isinstance(prompt, (list, tuple)) else raw(prompt), texts, raw(terminator))
     before, prior = None, raw(prior)
     longest = max(map(len, seam.tails))
     if RULES[rule].prior or prior:
@@ -119,7 +119,7 @@ class Seam:
     def __init__(self, session, prompt, texts, terminator):
         self.prompt_ids = ids = session.encode(prompt)
         self.texts, self.terminator = texts, terminator
-        whole = [session.encode(prompt + text + terminator) if text or terminator else ids for text in texts]
+        whole = [session.extended(prompt, text + terminator) if text or terminator else ids for text in texts]
         shared = [common(ids, other) if other is ids else min(common(ids, other), len(other) - 1) for other in whole]
         alone = [index for index, count in enumerate(shared) if count == 0]
         for index in alone:  # nothing precedes the merged token, so nothing could predict it

@@ -100,6 +100,16 @@ class Session:
             return list(self._encoded[1])
         return prompt_ids(self.tokenizer, text)
 
+    def continued(self, text):
+        """Token ids of a `text` that comes behind tokens which stay as they are."""
+        return self.tokenizer.encode(raw(text), add_special=False, starts=False)
+
+    def extended(self, prompt, text):
+        """Token ids of `prompt` and the `text` behind it: as one text, or behind the tokens where `prompt` is a list of ids."""
+        if isinstance(prompt, (list, tuple)):
+            return [*prompt, *self.continued(text)]
+        return self.encode(prompt + text)
+
     def reserve(self, prompt, wanted):
         """Refuse a timeline of `prompt` + `wanted` tokens that the context cannot hold; nothing has been computed yet."""
         limit = self.plan.context

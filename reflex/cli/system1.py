@@ -11,28 +11,29 @@ from . import front
 
 PARAMETERS = (
     ("MODEL", "text", None, "A .gguf file, or demo."),
-    ("PROMPT", "text", None, "The text before the candidates; - reads it from stdin."),
+    ("PROMPT", "text", "", "The text before the candidates; - reads it from stdin."),
     ("--candidate", "texts", (), "A candidate answer; give it once per candidate."),
     ("--rule", tuple(rules.RULES), rules.DEFAULT, f"A candidate's score: {rules.EXPLAINED}."),
     ("--temperature", "float", 1.0, "Divides the scores before they become probabilities."),
     ("--terminator", "text", "", "A text that ends every candidate."),
     ("--prior", "text", "", "Stands for no prompt in pmi; empty: the begin token where texts start with it, else a line break."),
+    *front.CHAT,
     *front.ENGINE,
     *front.SHOWN,
 )
 
 
-def run(out, model, prompt, candidate, rule, temperature, terminator, prior, engine):
+def run(out, model, prompt, candidate, rule, temperature, terminator, prior, chat, system, messages, engine):
     """Exit code 0 after printing the Decision."""
     from ..open import open_model
 
     out.mark("imports")
-    text = front.prompt(prompt)
+    text = front.request(prompt, chat, system, messages)
     _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..score import score
 
-    decision = score(session, text, candidate, rule, temperature, terminator, prior)
+    decision = score(session, str(text), candidate, rule, temperature, terminator, prior)
     out.mark("prefill")
     if out.json:
         out.record("result", decision.as_dict())

@@ -70,11 +70,12 @@ class Tokenizer:
         ends = self._words.ends()
         return ends if self.eos is None else ends | {self.eos}
 
-    def encode(self, text, add_special=True, parse_special=True):
+    def encode(self, text, add_special=True, parse_special=True, starts=True):
         """Ids of a text. add_special: BOS and EOS as the file wants them; parse_special: control tokens spelled in the
-        text become that token instead of plain characters (user-defined tokens always do). Bytes need not be UTF-8."""
+        text become that token instead of plain characters (user-defined tokens always do); not starts: the text comes behind
+        other text, so that no space is put before it. Bytes need not be UTF-8."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
-        ids = self._words.encode(data, parse_special) if data else []
+        ids = self._words.encode(data, parse_special, starts) if data else []
         if add_special and self.add_bos:
             ids.insert(0, self.bos)
         if add_special and self.add_eos:

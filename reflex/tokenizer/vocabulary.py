@@ -39,6 +39,7 @@ def _array(file, key, types, count, optional=False):
     if found.count < count:
         raise TokenizerError(f"{KEY}{key} is too short", f"{count} elements", found.count, file.path)
     return found
+CONTINUES = 2  # of encode_text's parse_special: no word begins where the text does
 
 
 class Vocabulary:
@@ -303,7 +304,7 @@ class Vocabulary:
             view[i] = value
         self._context = context
 
-    def encode(self, data, parse_special):
+    def encode(self, data, parse_special, starts=True):
         """Ids of a non-empty byte string. Several threads may encode at once; each takes its own scratch."""
         size = len(data)
         if size > LONGEST_TEXT:
@@ -320,7 +321,7 @@ class Vocabulary:
             scratch = native.alloc(need, "tokenizer scratch")
         text = scratch.address + scratch.size - size
         native.view(text, size)[:] = data
-        count = self._library.encode_text(self._context, text, size, int(parse_special), scratch.address)
+        count = self._library.encode_text(self._context, text, size, int(parse_special) | (0 if starts else CONTINUES), scratch.address)
         ids = native.view(scratch.address, 4 * count).cast("i").tolist() if count else []
         if scratch.size <= KEEP_SCRATCH and self._scratch is None:
             self._scratch = scratch

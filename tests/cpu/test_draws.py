@@ -27,7 +27,7 @@ def model(request, tmp_path_factory):
 @pytest.fixture
 def plan(model):
     """A plan with one row of logits that the test writes."""
-    session = model.session()
+    session = model.session().core
     session.sync([1])
     return session.plan
 
@@ -145,7 +145,7 @@ def test_ten_thousand_seeded_draws_follow_the_distribution(plan, name):
 
 @pytest.mark.parametrize(("temperature", "value"), [(0, math.nan), (1.0, math.nan), (1.0, -math.inf)])
 def test_logits_that_are_no_numbers_are_an_error(model, temperature, value, monkeypatch):
-    session = model.session()
+    session = model.session().core
     clean = session.plan.evaluate
 
     def evaluate(*args):

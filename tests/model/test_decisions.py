@@ -103,7 +103,7 @@ def test_log_probabilities_against_the_peer(model, peer):
 def test_packed_equals_one_candidate_at_a_time(model):
     together = model.system1(PROMPT, CANDIDATES)
     for index in (0, 3, 8, 15) if model.backend == "cpu" else (3, 6):
-        alone = model.session()
+        alone = model.session().core
         ids, whole = alone.encode(PROMPT), alone.encode(PROMPT + CANDIDATES[index])
         values = []
         for count in range(len(ids), len(whole)):
@@ -117,7 +117,7 @@ def test_packed_equals_one_candidate_at_a_time(model):
 
 def all_logprobs(model, ids):
     """float64 [tokens, vocabulary] of a plain text."""
-    session = model.session()
+    session = model.session().core
     session.evaluate(plain_batch(0, ids))
     return log_softmax(np.array([np.asarray(session.plan.logits(row)) for row in range(len(ids))], np.float64))
 
@@ -155,7 +155,7 @@ def test_order_caching_and_company_change_no_bit(cpu):
 def test_long_prompts_in_batches_change_no_bit(cpu):
     want = cpu.system1(LONG, CANDIDATES[:3])
     assert want.prompt_tokens > 512
-    session = cpu.session()
+    session = cpu.session().core
     ids = session.encode(LONG)
     for count in (7, 8, 300, len(ids) - 1):
         session.sync(ids[:count])
@@ -163,7 +163,7 @@ def test_long_prompts_in_batches_change_no_bit(cpu):
 
 
 def test_every_token_of_the_vocabulary_has_its_share(cpu):
-    session = cpu.session()
+    session = cpu.session().core
     session.sync(session.encode(PROMPT))
     every = session.plan.logprobs(0, list(range(session.plan.vocabulary)))
     assert math.fsum(map(math.exp, every)) == pytest.approx(1, abs=1e-5)
@@ -178,7 +178,7 @@ SETTINGS = [(0.7, 0, 1.0, 0.0), (1.0, 40, 1.0, 0.0), (1.3, 0, 0.9, 0.0), (2.0, 0
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_sampling_follows_the_definition(cpu, settings):
-    session = cpu.session()
+    session = cpu.session().core
     session.sync(session.encode(PROMPT))
     logits = list(session.plan.logits(0))
     draws = [(step + 0.5) / 8 for step in range(8)]
@@ -218,7 +218,7 @@ def test_backends_agree_step_by_step(cpu, reference):
     found = cpu.check(reference, PROMPT, steps=6)
     assert found.same, found
     assert 0 < found.worst < LOOSE
-    assert cpu.check(record(reference.session(), PROMPT, steps=3), PROMPT, steps=3).same
+    assert cpu.check(record(reference.session().core, PROMPT, steps=3), PROMPT, steps=3).same
     assert not cpu.check(reference, PROMPT, steps=2, tolerance=1e-6).same
 
 

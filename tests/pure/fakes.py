@@ -26,7 +26,7 @@ class FakeTokenizer:
         self._known = {piece: token for token, piece in enumerate(self.pieces)}
         self._longest = max(map(len, self.pieces))
 
-    def encode(self, text, add_special=True, parse_special=True):
+    def encode(self, text, add_special=True, parse_special=True, starts=True):
         data = text.encode() if isinstance(text, str) else bytes(text)
         ids = [self.bos] if add_special and self.add_bos else []
         at = 0
@@ -45,6 +45,9 @@ class FakeTokenizer:
 
     def piece(self, token, special=True):
         return b"" if not special and self.is_special(token) else self.pieces[token]
+
+    def token_bytes(self, token):
+        return self.pieces[token]
 
     def is_special(self, token):
         return token < 3

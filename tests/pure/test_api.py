@@ -32,7 +32,7 @@ def model():
 
 def test_public_names_are_exactly_these_and_all_exist():
     assert reflex.__all__ == sorted(reflex.__all__)
-    names = {"Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Session", "Token", "load"}
+    names = {"Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Timeline", "Token", "load"}
     assert set(reflex.__all__) == names
     for name in reflex.__all__:
         assert getattr(reflex, name).__name__ == name
@@ -87,12 +87,46 @@ def test_logits_are_arrays_of_what_the_session_computes(model):
     assert (every[0] == model.logits("ab")).all()
 
 
-def test_sessions_of_the_caller(model):
-    mine = model.session()
-    assert mine.ids == []
-    mine.sync(mine.encode("abc"))
-    model.generate("other", max_tokens=2)
-    assert mine.ids == mine.encode("abc")
+def test_prompts_may_be_token_ids(model):
+    ids = model.tokenize("abc")
+    assert model.generate(ids, max_tokens=4) == model.generate("abc", max_tokens=4)
+    assert (model.logits(ids) == model.logits("abc")).all()
+    assert model.system1(ids, [" Paris", " London"]) == model.system1("abc", [" Paris", " London"])
+    for wrong, words in (([], "empty"), ([-1], "token 0"), ([3, 10**6], "token 1"), ([3, "a"], "'a'"), ([2.5], "2.5")):
+        with pytest.raises(InvalidInputError, match=words):
+            model.generate(wrong)
+    with pytest.raises(InvalidInputError, match="no prompt"):
+        model.generate()
+
+
+def test_check_takes_a_timeline(model):
+    other = api.Model(FakeFile(), model.tokenizer, session())
+    assert model.check(other.session(), "abc", steps=2).same
+
+
+class TemplateFile(FakeFile):
+    path = "fake.gguf"
+
+    def has(self, key):
+        return key == "tokenizer.chat_template"
+
+    def s(self, key):
+        return "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ more }}:"
+
+
+def test_conversations(model):
+    model._file = TemplateFile()
+    turns = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+    text = "<system>be<user>hi:"
+    assert model.chat(turns) == text == model.chat(tuple(turns[:1]), "hi")
+    assert model.chat(turns, more="!") == "<system>be<user>hi!:"
+    assert model.generate(messages=turns, max_tokens=3) == model.generate(text, max_tokens=3)
+    assert model.generate("hi", messages=turns[:1], max_tokens=3) == model.generate(text, max_tokens=3)
+    assert model.system1(messages=turns, candidates=[" a", " b"]) == model.system1(text, [" a", " b"])
+    with pytest.raises(InvalidInputError, match="messages\\[0\\]"):
+        model.generate(messages=["hi"])
+    with pytest.raises(InvalidInputError, match="no conversation"):
+        model.generate(messages="hi")
 
 
 def test_check_compares_models_sessions_and_recordings(model):
@@ -101,7 +135,7 @@ def test_check_compares_models_sessions_and_recordings(model):
     other = api.Model(FakeFile(), model.tokenizer, session())
     same = model.check(other, "abc", steps=3)
     assert (same.same, same.first_different, same.worst, same.exit_code) == (True, None, 0.0, 0)
-    assert model.check(record(other.session(), "abc", steps=3), "abc", steps=3).same
+    assert model.check(record(other.session().core, "abc", steps=3), "abc", steps=3).same
 
 
 def test_check_finds_the_first_step_that_differs(model):
@@ -126,7 +160,7 @@ def test_check_finds_the_first_step_that_differs(model):
 def test_check_refuses_what_cannot_be_compared(model):
     from reflex.check import record
 
-    recording = record(model.session(), "abc", steps=2)
+    recording = record(model.session().core, "abc", steps=2)
     with pytest.raises(InvalidInputError, match="another prompt"):
         model.check(recording, "other", steps=2)
     with pytest.raises(InvalidInputError, match="too short"):

@@ -396,19 +396,19 @@ def encode_fragment(context, text, start, end, scratch, n, after_special, made):
 
 @export
 def encode_text(context, text, n, parse_special, scratch):
-    """Ids of n bytes of text, at most 1 << 28 (GUARD readable bytes before it). parse_special: control tokens in the
-    text count as such. Returns the number of int32 ids at `scratch`."""
+    """Ids of n bytes of text, at most 1 << 28 (GUARD readable bytes before it). parse_special, bit 0: control tokens in
+    the text count as such; bit 1: it goes on from other text, so that no space is put before it. Returns the number of int32 ids at `scratch`."""
     count = 0
     candidates = scratch + area(n, 1)
     filter = load_i64(context + FILTER)
     if load_i64(filter + SPECIAL_COUNT) > 0:
         count = find_candidates(filter, text, n, candidates)
         if count > 0:
-            allowed = USER_DEFINED | CONTROL_TYPES if parse_special != 0 else USER_DEFINED
+            allowed = USER_DEFINED | CONTROL_TYPES if parse_special & 1 else USER_DEFINED
             take_specials(context, text, n, allowed, candidates, count, scratch + area(n, 2))
     made = 0
     start = 0
-    after_special = 1
+    after_special = 0 if parse_special & 2 else 1
     for k in range(count):
         found = load_i32(candidates + 12 * k + 4)
         if found >= 0:
