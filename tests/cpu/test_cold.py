@@ -35,6 +35,8 @@ STANDARD = {  # what may be imported from outside Reflex; all of it built in, fr
 }
 MOST_MODULES = 55
 MOST_FILES = 60
+CHAT_MODULES = 8  # more, where a chat template is rendered
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"
 
 WATCH = """
 import sys
@@ -67,7 +69,7 @@ def watched(*argv):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
-    tiny.write("llama-smollm", path)
+    tiny.write("llama-smollm", path, template=TEMPLATE)
     for name, words in COMMANDS.items():  # a first run after a change writes bytecode, which is no part of a cold start
         watched(name.split()[0], path, *words)
     return path
@@ -77,6 +79,7 @@ COMMANDS = {
     "system1": ("The capital of France is", "--candidate", " Paris", "--candidate", " London"),
     "system1 json": ("The capital of France is", "--candidate", " Paris", "--candidate", " London", "--json", "--timings"),
     "generate": ("The capital of France is", "--max-tokens", "4"),
+    "generate chat": ("The capital of France is", "--max-tokens", "4", "--chat", "--system", "Be brief."),
     "generate json": ("The capital", "--max-tokens", "4", "--json", "--temperature", "1", "--seed", "7", "--top-k", "5"),
 }
 
@@ -90,8 +93,10 @@ def test_modules_and_files_of_a_cold_start(model, name, capsys):
     assert outside <= STANDARD
     assert "reflex.cli.app" not in modules and "reflex.kernels" not in modules and "reflex.api" not in modules
     assert not any(module.endswith((".reference", ".notebook")) for module in modules)
-    assert len(modules) <= MOST_MODULES
-    assert len(files) <= MOST_FILES
+    more = CHAT_MODULES if "--chat" in COMMANDS[name] else 0
+    assert len(modules) <= MOST_MODULES + more
+    assert len(files) <= MOST_FILES + more
+    assert more or not any(module.startswith(("reflex.chat", "reflex.cli.chat")) for module in modules)
     # Every file is a module of ours or Python's, the model, the kernel blob, or the CPU's description.
     odd = [f for f in files if not f.endswith((".pyc", ".py", ".so", ".bin", str(model), "/proc/cpuinfo", "None"))]
     assert not odd

@@ -3,11 +3,15 @@
 import math
 
 import pytest
-from fakes import FakeTokenizer, FollowingPlan, session
+from fakes import FakePlan, FakeTokenizer, FollowingPlan, session
+from hypothesis import given
+from hypothesis import strategies as st
+from vocabularies import CONTROL, PIECES, SPECIALS, bpe_keys, spm_keys
 
 from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.generate import Generation, StopHolder, generate
 from reflex.sample import Sampling, choose, fresh_seed, penalize, restore, uniform
+from reflex.session import Session
 
 PROMPT = "abc"  # two tokens
 
@@ -91,6 +95,52 @@ def test_the_end_shows_what_was_held_back():
     assert generation.text == "abEN"
 
 
+@given(
+    text=st.text("ab\u00e9\U0001f638", max_size=12),
+    stops=st.lists(st.text("ab\u00e9\U0001f638", min_size=1, max_size=4), min_size=1, max_size=4),
+    cuts=st.sets(st.integers(0, 12)),
+)
+def test_where_tokens_end_makes_no_difference_to_stops(text, stops, cuts):
+    """Whatever the pieces: shown is what lies before the stop string that is whole first, and never a part of one that follows."""
+    ends = [(end, -len(stop)) for end in range(len(text) + 1) for stop in stops if text[:end].endswith(stop)]
+    wanted = text[: min(ends)[0] + min(ends)[1]] if ends else text
+    holder, shown, at = StopHolder(stops), "", 0
+    for cut in [*sorted(cut for cut in cuts if cut < len(text)), len(text)]:
+        shown += holder.feed(text[at:cut])
+        at = cut
+        assert wanted.startswith(shown)
+    shown += "" if holder.found else holder.finish()
+    assert (shown, holder.found) == (wanted, bool(ends))
+
+
+@pytest.mark.parametrize("stops", [["\u65e5"], ["\u672c", "a\u65e5"], ["\u65e5\u672c"], ["b\u65e5\u672c!"]])
+def test_a_stop_string_that_ends_within_held_back_bytes(stops):
+    s, ids = scripted("ab\u65e5\u672c! and more")
+    generation = generate(s, PROMPT, max_tokens=len(ids), stop=stops)
+    text = "ab\u65e5\u672c! and more"
+    assert "".join(shown(generation)) == text[: text.index(stops[0])] == generation.text
+    assert generation.finish_reason == "stop"
+
+
+def test_emoji_in_pieces_an_invalid_byte_and_the_end():
+    s = session()
+    byte = {value: 3 + value for value in range(256)}
+    ids = [byte[value] for value in (*"\U0001f638".encode(), 0xFF, 0x41, 0xF0, 0x9F)]
+    start = len(s.encode(PROMPT))
+    s = session(script={start + number: token for number, token in enumerate(ids)})
+    events = list(generate(s, PROMPT, max_tokens=len(ids)))
+    assert [event.text for event in events] == ["", "", "", "\U0001f638", "\ufffd", "A", "", "", "\ufffd"]
+    assert b"".join(event.bytes for event in events) == "\U0001f638".encode() + b"\xffA\xf0\x9f", "raw bytes are kept"
+    assert events[-1].id is None and events[-1].bytes == b""
+    assert [event.as_dict()["bytes"] for event in events[:2]] == [[0xF0], [0x9F]]
+
+
+def test_a_control_token_inside_the_text_is_not_shown():
+    s, ids = scripted("a<s>b")
+    events = list(generate(s, PROMPT, max_tokens=len(ids)))
+    assert [(event.text, event.bytes) for event in events] == [("a", b"a"), ("", b""), ("b", b"b")]
+
+
 def test_partial_utf8_is_held_back():
     s, ids = scripted("日本")
     assert len(ids) == 6
@@ -104,6 +154,23 @@ def test_a_stop_string_completed_by_the_flush():
     s, ids = scripted("ab日")
     result = generate(s, PROMPT, max_tokens=len(ids) - 1, stop=["\ufffd"]).result()
     assert (result.text, result.finish_reason) == ("ab", "stop")
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigrams"])
+def test_every_end_token_of_a_file_ends_the_text(load, name):
+    """The key of the file and every text that is known to end a turn, in a vocabulary as files have them."""
+    ends = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<end_of_turn>")
+    specials = [(text, CONTROL) for text in ends]
+    bpe = bpe_keys(specials=[*SPECIALS, *specials])
+    tokenizer = load(bpe if name == "bpe" else spm_keys([*PIECES, *((text, 0.0, kind) for text, kind in specials)]))
+    assert len(tokenizer.eog) >= len(ends)
+    prompt = [tokenizer.encode("he", add_special=False)[-1]] * 2
+    word = prompt[0]
+    for end in tokenizer.eog:
+        s = Session(FakePlan(tokenizer.size, 64, {2: word, 3: end, 4: word}), tokenizer)
+        result = generate(s, prompt, max_tokens=9).result()
+        assert (result.token_ids, result.finish_reason) == ((word,), "stop")
+        assert s.tokenizer.piece(end).decode() not in result.text
 
 
 def test_interrupt_keeps_what_exists():
@@ -219,6 +286,42 @@ def test_the_reference_backend_follows_the_definition(case):
         assert draw(logits, *settings, random) == choose(logits.tolist(), *settings, random)
 
 
+def test_settings_at_their_edges():
+    assert Sampling(temperature=5e-324).temperature == Sampling(temperature=1e-30).temperature > 0
+    assert Sampling(temperature=True, top_k=3.0, seed=-1).top_k == 3
+    assert Sampling(seed=-1).seed == 2**64 - 1 and Sampling(seed=2**64 + 5).seed == 5
+    assert Sampling(top_k=10**30).top_k >= 2**20, "more than any vocabulary, and it fits a machine word"
+
+
+def test_the_order_of_the_chain():
+    """Penalty, top-k, top-p, min-p, temperature; each case has another answer in any other order of its two steps."""
+    logits = [3.0, 2.9, 2.0, -9.0]
+    penalized = list(logits)
+    penalize(penalized, {0}, 2.0)  # 1.5: token 0 is no longer among the first two
+    assert {choose(penalized, 1.0, 2, 1.0, 0.0, step / 50) for step in range(50)} == {1, 2}
+    # top-k 2 leaves 0 and 1 at about half each; only after it does top-p 0.5 leave one of them
+    share = math.exp(3.0) / sum(map(math.exp, logits))
+    assert share < 0.5 and {choose(logits, 1.0, 2, 0.5, 0.0, step / 50) for step in range(50)} == {0}
+    # min-p looks at the model's own probabilities: at temperature 100 nothing would be below 0.8 of the first
+    assert {choose(logits, 100.0, 0, 1.0, 0.8, step / 50) for step in range(50)} == {0, 1}
+    # and so does top-p: at temperature 100 three of the four would be needed
+    assert {choose(logits, 100.0, 0, 0.6, 0.0, step / 50) for step in range(50)} == {0, 1}
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1, "top_p": 0.1, "min_p": 0.9}, {"temperature": 0, "top_k": 40}])
+def test_filters_change_nothing_at_temperature_zero(settings):
+    assert generate(session(), PROMPT, max_tokens=5, **settings).result() == generate(session(), PROMPT, max_tokens=5).result()
+
+
+def test_scoring_takes_no_sampling_settings():
+    from reflex.cli import generate as command
+    from reflex.cli import system1
+
+    words = {row[0] for row in command.PARAMETERS} & set(map("--{}".format, ("top-k", "top-p", "min-p", "repeat-penalty", "seed")))
+    assert len(words) == 5 and not words & {row[0] for row in system1.PARAMETERS}
+    assert "Nothing is sampled" in system1.__doc__
+
+
 def test_repeat_penalty_and_its_undoing():
     logits = [2.0, -2.0, 4.0]
     old = penalize(logits, {0, 1}, 2.0)
@@ -245,7 +348,20 @@ def test_repeat_penalty_acts_at_temperature_zero_and_leaves_the_logits():
         {"temperature": -1},
         {"temperature": math.nan},
         {"temperature": math.inf},
+        {"temperature": "1"},
+        {"temperature": None},
+        {"temperature": 10**400},
         {"top_k": -1},
+        {"top_k": 1.5},
+        {"top_k": math.nan},
+        {"top_p": math.nan},
+        {"min_p": math.nan},
+        {"min_p": -0.1},
+        {"repeat_penalty": math.nan},
+        {"repeat_penalty": 1e-9},
+        {"repeat_last": math.inf},
+        {"seed": 0.5},
+        {"seed": "x"},
         {"top_p": 0},
         {"top_p": 1.5},
         {"min_p": 1},
@@ -258,7 +374,7 @@ def test_settings_without_meaning_are_refused(settings):
         Sampling(**settings)
 
 
-@pytest.mark.parametrize("stop", ["", [""], [b"x"]])
+@pytest.mark.parametrize("stop", ["", [""], [b"x"], "\udcff", [None], ["a", "\ud800"]])
 def test_stop_strings_without_meaning_are_refused(stop):
     with pytest.raises(InvalidInputError):
         generate(session(), PROMPT, stop=stop)

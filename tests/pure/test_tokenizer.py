@@ -281,6 +281,18 @@ def test_unigram_space_prefix_after_special_tokens(load):
     assert plain.encode("he", add_special=False) == [IDS["he"]]
 
 
+def test_text_behind_other_text_gets_no_space_in_front(load):
+    t = load(spm_keys())
+    he, tag = IDS["\u2581he"], IDS["<tag>"]
+    assert t.encode("he", add_special=False, starts=False) == [IDS["he"]]
+    assert t.encode(" he", add_special=False, starts=False) == [he]
+    assert t.encode("he<tag>he", add_special=False, starts=False) == [IDS["he"], tag, he], "only where the text begins"
+    assert t.encode("<tag>he", add_special=False, starts=False) == [tag, he]
+    assert t.decode([he, *t.encode(" he", add_special=False, starts=False)]) == b"he he"
+    assert t.encode("</s>", add_special=False, parse_special=False, starts=False) != [t.eos]
+    assert t.encode("</s>", add_special=False, starts=False) == [t.eos]
+
+
 def test_unigram_decoding_gives_the_first_space_up(load):
     t = load(spm_keys())
     he = IDS["\u2581he"]
