@@ -121,8 +121,8 @@ def cpu():
 
 
 def test_answers_are_answers(cpu):
-    answer = cpu.generate(messages=messages([("user", "What is the capital of France?")]), max_tokens=60)
-    assert "Paris" in answer.text and "<|im_" not in answer.text
+    answer = cpu.generate(messages=messages([("user", "What is the capital of France? One word.")]), max_tokens=60)
+    assert "Paris" in answer.text and answer.finish_reason == "stop" and "<|im_" not in answer.text
     question, brief = "What is the capital of France?", messages([("system", "Be brief.")])
     decision = cpu.system1(question, ["Paris", "London", "Berlin"], messages=brief)
     assert decision.prompt_tokens == len(cpu.tokenize(cpu.chat(brief, question)))
