@@ -21,7 +21,7 @@ TABLE, COSTS, EXACT, TEXT, ENTRIES, FIRST, PENDING, MISSING, INEXACT = range(9) 
 MISSING_COUNT, INEXACT_COUNT, PAIRS, MOST, LONGEST, FIELDS = 10, 11, 12, 13, 14, 15
 LISTED = 1 << 16  # questions of a round
 FREE = 1 << 20  # a number of tokens that limits nothing
-WORK = 150_000  # places looked at for one token before the rest of the vocabulary is left out
+WORK = 50_000  # places looked at for one token before the rest of the vocabulary is left out
 FRESH = 8192  # the same for states
 MASKS = 1024  # sets of allowed tokens kept
 
