@@ -129,8 +129,11 @@ def start():
     from time import perf_counter_ns, process_time_ns
 
     first = perf_counter_ns(), process_time_ns()
+    import _signal
     import gc
 
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # see the launcher
     gc.disable()  # one request and out: looking for cycles among freshly imported modules costs 1 ms and finds none
     here = sys.path[0]
     packages = here.rpartition("/reflex/cache/")[0]

@@ -34,10 +34,16 @@ class Generated(Record):
     token_ids: tuple[int, ...]  # all that were computed, but the end token
     finish_reason: str  # stop, length or interrupt
     prompt_tokens: int
+    logprobs: tuple[float, ...] | None  # one per token where they were asked for, see Token
     __slots__ = (*__annotations__,)
 
     def __str__(self):
         return self.text
+
+    def as_dict(self):
+        """Fields by name; log-probabilities only where they were asked for."""
+        fields = super().as_dict()
+        return fields if self.logprobs is not None else {name: value for name, value in fields.items() if name != "logprobs"}
 
 
 class Generation:
@@ -51,6 +57,7 @@ class Generation:
         self.seed = self.sampling.seed
         self.logprobs = logprobs
         self.token_ids = []
+        self._values = []  # their log-probabilities
         self.text = ""
         self.finish_reason = None
         self._brought = 0  # characters of `text` that events have brought
@@ -97,6 +104,7 @@ class Generation:
         if token in self._ends:
             return self._finish("stop")
         self.token_ids.append(token)
+        self._values.append(logprob)
         if self._walk:
             self._walk.accept(token)
         shown = self._show(self._stream.feed(token))
@@ -189,8 +197,10 @@ class Generation:
         for _ in self:
             pass
         session = self.session
-        ids = tuple(self.token_ids)
-        return Generated("generate", session.model, session.backend, self.text, ids, self.finish_reason, self.prompt_tokens)
+        ids, values = tuple(self.token_ids), tuple(self._values) if self.logprobs else None
+        return Generated(
+            "generate", session.model, session.backend, self.text, ids, self.finish_reason, self.prompt_tokens, values
+        )
 
 
 class StopHolder:

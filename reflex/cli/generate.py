@@ -21,7 +21,7 @@ PARAMETERS = (
     ("--repeat-penalty", "float", 1.0, "Weakens tokens of the last 64; 1 is off."),
     ("--seed", "int", -1, "Same seed, same text on one backend; without it every run differs."),
     ("--stop", "texts", (), "End before this text; may be given several times."),
-    ("--logprobs", "switch", False, "With --json: each token's log-probability."),
+    ("--logprobs", "switch", False, "With --json: each token's log-probability, before all sampling settings."),
     ("--choices", "texts", (), "Answer with this text or another so given; `system1` decides a fixed list faster and scores it."),
     ("--regex", "text", "", "Answer with a text that matches this regular expression from end to end; see docs/constrain.md."),
     ("--json-schema", "text", "", "Answer with compact JSON that satisfies the schema in this file; see docs/constrain.md."),

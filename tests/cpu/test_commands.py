@@ -110,7 +110,9 @@ def test_backends_agree_and_are_named(model):
 
 def test_generate_streams_the_text_of_its_result(model):
     *tokens, result = objects("generate", model, "The quick", "--max-tokens", "12", "--logprobs")
-    assert list(result) == ["schema_version", "type", *GENERATED]
+    assert list(result) == ["schema_version", "type", *GENERATED, "logprobs"]
+    assert result["logprobs"] == [token["logprob"] for token in tokens if token["id"] is not None]
+    assert list(objects("generate", model, "The quick", "--max-tokens", "2")[-1]) == ["schema_version", "type", *GENERATED]
     assert result["type"] == "result" and all(token["type"] == "token" for token in tokens)
     assert "".join(token["text"] for token in tokens) == result["text"]
     assert [token["id"] for token in tokens if token["id"] is not None] == result["token_ids"]

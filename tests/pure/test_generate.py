@@ -45,6 +45,11 @@ def test_logprobs_are_the_models_own():
     (event,) = generate(s, PROMPT, max_tokens=1, logprobs=True, temperature=5.0, seed=1)
     s.sync(s.encode(PROMPT))
     assert event.logprob == s.plan.logprobs(0, [event.id])[0] < 0
+    result = generate(s, PROMPT, max_tokens=3, logprobs=True).result()
+    events = list(generate(s, PROMPT, max_tokens=3, logprobs=True))
+    assert result.logprobs == tuple(event.logprob for event in events if event.id is not None)
+    assert result.as_dict()["logprobs"] == list(result.logprobs)
+    assert "logprobs" not in generate(s, PROMPT, max_tokens=3).result().as_dict()
 
 
 @pytest.mark.parametrize("end", ["</s>", "<end>"])
