@@ -58,7 +58,8 @@ class Model:
     def system1(self, prompt=None, candidates=(), rule=_DEFAULT, temperature=1.0, terminator="", prior="", messages=None):
         """Score candidate continuations of `prompt` in one forward pass; returns a Decision, which is frozen.
 
-        `prompt`: text, or token ids. With `messages`, candidates are answers to a conversation, see `chat`. `candidates`: a list of str or bytes. `rule`: sum (natural logarithm of the candidate's probability after the prompt),
+        `prompt`: text, or token ids. With `messages`, candidates are answers to a conversation, see `chat`. `candidates`: a list of
+        str or bytes. `rule`: sum (natural logarithm of the candidate's probability after the prompt),
         mean (the same per token), byte (per byte of text) or pmi (the sum less that of the same tokens after `prior`).
         `temperature` divides the scores before the softmax over the candidates. `terminator`: a text that ends every
         candidate. `prior`: by default the begin token where the model's texts start with it, else a line break.
@@ -123,8 +124,9 @@ class Model:
         self._live()
         from .chat import prompt as make
 
-        last = [] if prompt is None else [{"role": "user", "content": prompt}]
-        return make(self._file, self.tokenizer, [*messages, *last] if isinstance(messages, (list, tuple)) else messages, **variables)
+        if prompt is not None and isinstance(messages, (list, tuple)):
+            messages = [*messages, {"role": "user", "content": prompt}]
+        return make(self._file, self.tokenizer, messages, **variables)
 
     def _prompt(self, prompt, messages):
         if messages is not None:

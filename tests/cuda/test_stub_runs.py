@@ -12,10 +12,13 @@ import pytest
 import tiny
 from stub import fake
 
+from reflex.backends.cuda.decode import BLOCK
+
 SLOTS, ROWS = 256, 512  # of a page of the cache; of the largest batch
 RUN = """
 import json
 from reflex.open import open_model
+from reflex.generate import Generation
 from reflex.sample import Sampling
 _, _, session = open_model({path!r}, "cuda", 1024, weights={weights!r})
 plan = session.plan
@@ -121,6 +124,20 @@ def test_whoever_wants_no_more_tokens_just_stops(calls):
     body = "[[next(run) for _ in range(2)] for run in [plan.follow(1, step(1, 0) + 1, Sampling(), 1, [1], (5,), 40)]]"
     stopped = calls(body)
     assert 2 <= stopped.count("cuGraphLaunch") <= 2 + 4
+
+
+STREAM = (  # the stub's tokens are all 0, which would end the text
+    "(lambda g: [setattr(g, '_ends', ()), *[[next(g).index, between()][0] for _ in range(6)]][1:])"
+    "(Generation(session.fork(), [1, 2, 3], 20))"
+)
+
+
+@pytest.mark.parametrize(("between", "runs"), [("None", 1), ("session.fork().sync([9, 8])", 5)])
+def test_a_stream_begins_a_new_run_after_other_work(calls, between, runs):
+    """Six tokens: one by the host, five by runs on the device, whose facts are sent once each."""
+    lines = calls(f"(between := lambda: {between}) and {STREAM}").lines
+    assert sum(line.startswith(f"cuMemcpyHtoDAsync_v2 {BLOCK} ") for line in lines) == runs
+    assert sum(line.startswith("cuGraphInstantiate") for line in lines) <= 2, "the graph is the same one"
 
 
 def test_expanded_weights_are_made_once(calls):

@@ -397,7 +397,8 @@ def encode_fragment(context, text, start, end, scratch, n, after_special, made):
 @export
 def encode_text(context, text, n, parse_special, scratch):
     """Ids of n bytes of text, at most 1 << 28 (GUARD readable bytes before it). parse_special, bit 0: control tokens in
-    the text count as such; bit 1: it goes on from other text, so that no space is put before it. Returns the number of int32 ids at `scratch`."""
+    the text count as such; bit 1: it goes on from other text, so that no space is put before it. Returns the number of
+    int32 ids at `scratch`."""
     count = 0
     candidates = scratch + area(n, 1)
     filter = load_i64(context + FILTER)
