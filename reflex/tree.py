@@ -83,8 +83,9 @@ class Tree:
 class Packing:
     """Batches of a tree behind `prefix`, and where each row lies.
 
-    Slots behind a node are free again as soon as the walk has left it. Where the context ends, ancestors that do not lie
-    close together are evaluated once more, directly behind the prompt: at most once each, so that the work stays linear."""
+    Slots behind a node are free again as soon as the walk has left it. Where the context leaves no room for a whole batch,
+    ancestors that do not lie close together are evaluated once more, directly behind the prompt: at most once each, so that
+    the work stays linear."""
 
     def __init__(self, session, prefix, tree):
         self.session, self.prefix, self.tree = session, prefix, tree
@@ -108,18 +109,24 @@ class Packing:
         trail = []  # rows from the prompt to the parent of the node at hand
         for node in self.tree.rows():
             del trail[depths[node] - 1 :]
-            if self._slot() == self.session.context:
-                close = next((k for k, other in enumerate(trail) if self.slots[other] != length + k), len(trail))
-                yield self._finish(length + close)
-                for other in trail[close:]:
-                    if self._full():
-                        yield self._finish(self._slot())
-                    self._add(other)
-            if self._full():
-                yield self._finish(self.slots[trail[-1]] + 1 if trail else length)
+            if self._full() or self._slot() == self.session.context:
+                yield from self._make_room(trail)
             self.reads.append((self.batch.want(self._add(node)), node))
             trail.append(node)
         yield self._finish(0)
+
+    def _make_room(self, trail):
+        """End the batch; the next begins behind the parent, or with the ancestors that have to move."""
+        length, context = len(self.prefix), self.session.context
+        slot, close = self.slots[trail[-1]] + 1 if trail else length, len(trail)
+        if slot + BATCH > context:
+            close = next((k for k, other in enumerate(trail) if self.slots[other] != length + k), close)
+            slot = length + close
+        yield self._finish(slot)
+        for node in trail[close:]:
+            self._add(node)
+            if self._full():
+                yield self._finish(self._slot())
 
     def _slot(self):
         return self.batch.first_slot + len(self.batch.ids)

@@ -83,7 +83,7 @@ def test_attention_of_a_path_is_the_same_in_every_company(words):
     for tails, context, cached in (
         (TAILS[::-1], 200, True),
         (TAILS[1:2], 200, False),
-        (TAILS[4:6] + [[1, 2, 3, 4, 5, 6]], 200, True),
+        ([*TAILS[4:6], [1, 2, 3, 4, 5, 6]], 200, True),
         (TAILS, len(PROMPT) + 5, False),
     ):
         found = packed(tails, context, cached, **words)

@@ -117,6 +117,15 @@ def test_a_thousand_candidates_of_200_tokens(shape, context):
     assert plan.runs <= log2(nodes) and plan.words <= tree.RUN_WORDS
 
 
+def test_slots_behind_the_walk_are_free_again():
+    """A context of one batch and a little is enough for any number of short candidates, in as few passes as a large one."""
+    tails, plan = [[n % 50, n // 50, 3] for n in range(2500)], Counting(len(PREFIX) + tree.BATCH + 8)
+    evaluate(Session(plan, FakeTokenizer()), PREFIX, tails)
+    nodes = len(inner(tails))
+    assert nodes == 2550 and sum(plan.rows) <= len(PREFIX) + nodes + len(plan.rows), "a parent moves with every pass"
+    assert plan.rows[0] == tree.BATCH and len(plan.rows) == 5
+
+
 def test_deep_trees_need_no_recursion():
     plan = Counting(1 << 16)
     assert len(evaluate(Session(plan, FakeTokenizer()), PREFIX, [[7] * 30_000, [7] * 20_000 + [8]])[0]) == 30_000
