@@ -18,7 +18,7 @@ from bench import record
 from bench.picture import COLOURS, STYLE, _text
 
 FOLDER = record.ROOT / "docs"
-PANEL, GAP, LEFT = 150, 34, 150  # px: side of a panel, distance between panels, room for names
+PANEL, GAP, LEFT = 150, 34, 190  # px: side of a panel, distance between panels, room for names
 ROW = 16  # px: height of one rule in a row of accuracies
 
 
@@ -88,8 +88,8 @@ def accuracies(results):
     for number, rule in enumerate(rules):
         parts.append(dot(LEFT + 5 + number * 70, bottom + 30, 5, colours(results[0])[rule]))
         parts.append(_text(LEFT + 16 + number * 70, bottom + 34, rule))
-    parts.append(_text(LEFT + 300, bottom + 34, "accuracy from 0 to 1; bars: 95 % of bootstrap samples; line: chance", "small"))
-    return page(max(LEFT + len(results) * (width + GAP), 860), bottom + 50, "Which rule wins where", parts)
+    parts.append(_text(LEFT + 290, bottom + 34, "accuracy from 0 to 1; bars: 95 % of bootstrap samples; line: chance", "small"))
+    return page(max(LEFT + len(results) * (width + GAP), 900), bottom + 50, "Which rule wins where", parts)
 
 
 def _block(x, y, width, part, paint):

@@ -52,7 +52,8 @@ def accuracy(found):
             part = result["tasks"].get(task, result["all"])
             values = {rule: part["rules"][rule]["accuracy"] for rule in names}
             most = max(value for value, _, _ in values.values())
-            cells = [_interval(values[rule], values[rule][0] == most) for rule in names]
+            alike = all(value == most for value, _, _ in values.values())
+            cells = [_interval(values[rule], values[rule][0] == most and not alike) for rule in names]
             tokens = "{} to {}".format(*part["tokens"])
             rows.append([task, result["model"]["title"], str(part["n"]), tokens, _percent(part["chance"]), *cells])
     head = ["task", "model", "questions", "tokens", "chance", *(f"`{name}`" for name in names)]
@@ -74,7 +75,8 @@ def differences(found):
             for rule, row in part["rules"].items():
                 value, low, high = row["lead"]
                 if low > 0 or high < 0:
-                    cells = [f"{100 * value:+.0f}", f"{100 * low:+.0f} to {100 * high:+.0f}"]
+                    value, low, high = (round(100 * x) for x in (value, low, high))
+                    cells = [f"{value:+d}", f"{low:+d} to {high:+d}"]
                     rows.append([task, result["model"]["title"], f"`{rule}`", *cells])
     first = next(iter(found[0]["all"]["rules"]))
     head = ["task", "model", "rule", f"points over `{first}`", "95 %"]

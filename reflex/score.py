@@ -285,7 +285,7 @@ def beginnings(seam, first):
         if tail and first[tail] == index:
             texts.setdefault(seam.texts[index], index)
     texts.pop(b"", None)
-    letters = [pair for pair in prefixes(texts) if pair not in tokens and not begins(seam, *pair)]
+    letters = [pair for pair in prefixes(texts) if pair not in tokens]
     notes = []
     if tokens:
         pairs = several([f"{short} is a prefix of candidate {long}" for short, long in tokens])
@@ -294,11 +294,6 @@ def beginnings(seam, first):
         pairs = several([f"{short} is a prefix of candidate {long}" for short, long in letters])
         notes.append(f"candidate {pairs} as text but not as tokens: their scores do not overlap")
     return notes
-
-
-def begins(seam, short, long):
-    tail = seam.tails[short]
-    return seam.tails[long][: len(tail)] == tail
 
 
 def prefixes(first):

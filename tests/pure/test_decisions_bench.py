@@ -172,6 +172,17 @@ def test_perfectly_calibrated_decisions_have_no_calibration_error():
     assert found["temperature"] == pytest.approx(5, rel=0.1) and found["ece"][0] < 0.02
 
 
+def test_a_temperature_is_judged_on_questions_it_was_not_fitted_on():
+    """Even questions are always right, odd ones right half of the time: each half wants the other's opposite."""
+    items = np.arange(400)
+    scores = np.tile([1.0, 0.0], (400, 1))
+    answers = np.where(items % 2 == 0, 0, items // 2 % 2)
+    weight = metrics.weights(items, 3, 1)
+    found = metrics.fitted(scores, answers, items, weight)
+    lost = metrics.intervals(metrics.Predictions(scores, answers), weight)["log_loss"][0]
+    assert found["log_loss"][0] > 2 * lost
+
+
 def test_a_question_in_many_orders_counts_once():
     items = np.array([0, 0, 0, 0, 1])
     plain, drawn = metrics.weights(items, 200, 3)
@@ -244,6 +255,7 @@ def test_scores_are_those_of_system1(body):
 def test_every_task_rule_and_order_is_in_the_summary(body):
     assert list(body["tasks"]) == ["sky", "list"] and list(body["orders"]) == ["list"]
     assert (body["all"]["n"], body["all"]["predictions"]) == (18, 12 + 6 * 3)
+    assert body["raw"]["answer"][12:15] == [1, 0, 2] and body["raw"]["question"][12:15] == [12] * 3, "where the cat stands"
     assert body["tasks"]["sky"]["chance"] == pytest.approx(1 / 3, abs=1e-3)
     for part in [body["all"], *body["tasks"].values()]:
         assert list(part["rules"]) == list(RULES)

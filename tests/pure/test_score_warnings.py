@@ -198,6 +198,32 @@ def test_a_merge_that_reaches_back_several_tokens():
     assert "(3 before the end)" in found.warnings[0]
 
 
+def test_a_candidate_that_the_tokenizer_drops_fails_nothing():
+    class Dropping(FakeTokenizer):
+        def encode(self, text, add_special=True, parse_special=True):
+            data = text.encode() if isinstance(text, str) else bytes(text)
+            return super().encode(data.replace(b"\0", b""), add_special, parse_special)
+
+    tokenizer = Dropping()
+    found = score(Session(FakePlan(tokenizer.size, 64), tokenizer, "fake", "fake"), "so", ["\0", "x"])
+    assert [c.token_ids for c in found.candidates] == [tuple(tokenizer.encode("o")), tuple(tokenizer.encode("ox"))]
+    assert "candidate 0 merges with the end of the prompt" in found.warnings[0]
+
+
+def test_bytes_that_no_token_spells_are_said():
+    class Replacing(FakeTokenizer):
+        def encode(self, text, add_special=True, parse_special=True):
+            data = text.encode() if isinstance(text, str) else bytes(text)
+            return super().encode(data.decode("utf-8", "replace"), add_special, parse_special)
+
+    tokenizer = Replacing()
+    s = Session(FakePlan(tokenizer.size, 64), tokenizer, "fake", "fake")
+    notes = score(s, "so", [b"\xff", "\ufffd", "x", b"\xe2\x80"], rule="mean").warnings
+    said = [note for note in notes if "UTF-8" in note]
+    assert said == ["candidates 0, 3 hold bytes that are no UTF-8: scored as U+FFFD, as this vocabulary has them"]
+    assert not any("UTF-8" in note for note in warnings([b"\xff", "x"]))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_bytes_equal_the_definition(seed):
     rng = Random(seed)
