@@ -4,7 +4,7 @@ import math
 from random import Random
 
 import pytest
-from fakes import PIECES, FakePlan, FakeTokenizer, session
+from fakes import FakePlan, FakeTokenizer, session
 
 from reflex.errors import InvalidInputError
 from reflex.rules import RULES
@@ -244,7 +244,7 @@ class Counting:
     steady = True
     most_outputs = 55  # 32 MB of logits over 150,000 tokens
 
-    def __init__(self, context, vocabulary=len(PIECES) + 259):
+    def __init__(self, context, vocabulary=272):
         self.context, self.vocabulary = context, vocabulary
         self.rows, self.outputs = [], []
 
