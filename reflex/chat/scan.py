@@ -77,8 +77,8 @@ def after_tag(source, end, kind):
     """Where text goes on behind a tag whose closer ends at `end`."""
     sign = source[end - 3]
     if sign == "-":
-        while end < len(source) and source[end].isspace():
-            end += 1
+        while white := len(ahead := source[end : end + 256]) - len(ahead.lstrip()):
+            end += white
         return end
     return end + (kind != "print" and sign != "+" and source[end : end + 1] == "\n")
 

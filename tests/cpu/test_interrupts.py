@@ -89,6 +89,14 @@ def test_an_interrupted_result_is_a_result(model, whole, moment):
     assert full_result["text"].startswith(result["text"].rstrip("\ufffd"))
 
 
+@pytest.mark.parametrize("moment", list(MOMENTS)[:4])
+def test_an_interrupted_decision_prints_nothing(model, moment):
+    module, target, number, before = MOMENTS[moment]
+    code = INTERRUPT.format(module=module, target=target, number=number, before=before)
+    done = process.reflex("system1", model, LONG, "--candidate", " a", "--candidate", " b", before=code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_two_interrupts_do_not_wait_for_a_reader_that_stopped(model):
     reader, writer = os.pipe()
     argv = process.words("generate", model, "hello", "--max-tokens", "1000", "--json", "--temperature", "2", "--logprobs")
