@@ -2,7 +2,8 @@
 
 The template is foreign code. It is interpreted here, by an interpreter that knows plain data only and pays for every step and
 every character, so that it can neither escape nor run for ever. Read and carried out only when a chat is asked for.
-Called by the API and the command line; refuses files without a template and messages that are none.
+Special tokens spelled in a message count as such, as they do in any prompt. Called by the API and the command line; refuses files
+without a template and messages that are none.
 """
 
 from ..errors import InvalidInputError, UnsupportedError

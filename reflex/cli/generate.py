@@ -64,7 +64,7 @@ def run(
 def stream(out, generation):
     """Print every event as it comes; the exit code."""
     patience = Patience()
-    first, shown = True, 0
+    first, shown, code = True, 0, 0
     try:
         for event in generation:
             patience.printing = True
@@ -80,11 +80,15 @@ def stream(out, generation):
                 out.mark("first token")
                 first = False
     except KeyboardInterrupt:
+        if patience.printing:  # the second one
+            raise
+        code = 130
+    patience.printing, patience.tried = True, False  # for what is still printed
+    if code:
         generation.interrupt()
         if not out.json:
             out.text(generation.text[shown:])  # what was held back, or computed just before the signal
-        return 130
-    return 0
+    return code
 
 
 class Patience:

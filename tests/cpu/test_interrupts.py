@@ -89,6 +89,20 @@ def test_an_interrupted_result_is_a_result(model, whole, moment):
     assert full_result["text"].startswith(result["text"].rstrip("\ufffd"))
 
 
+@pytest.mark.parametrize("place", [("generate", "module.Generation.interrupt", 1, True), ("cli.output", "module._write", 12, True)])
+def test_an_impatient_interrupt_does_not_cut_the_rest(model, whole, place):
+    """A second signal while the last text or the result is on its way."""
+    argv, full = whole[True]
+    code = ""
+    for module, target, number, before in (("backends.cpu", "module.Plan.evaluate", 9, False), place):
+        one = INTERRUPT.format(module=module, target=target, number=number, before=before)
+        code += f"exec({one!r}, {{}})\n"
+    done = process.reflex(*argv, before=code)
+    assert (done.returncode, done.stderr) == (130, b"")
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["finish_reason"] == "interrupt" and full[:500].startswith(done.stdout[:100])
+
+
 @pytest.mark.parametrize("moment", list(MOMENTS)[:4])
 def test_an_interrupted_decision_prints_nothing(model, moment):
     module, target, number, before = MOMENTS[moment]
@@ -104,13 +118,13 @@ def test_two_interrupts_do_not_wait_for_a_reader_that_stopped(model):
     os.close(writer)
     capacity = 65536
     wait_until(lambda: unread(reader) > capacity - 4096)
-    for _ in range(100):
-        running.send_signal(signal.SIGINT)
-        if running.poll() is not None:
-            break
-        time.sleep(0.1)
-    os.close(reader)
+    time.sleep(0.3)  # then a line does not fit
+    running.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert running.poll() is None, "the first one waits"
+    running.send_signal(signal.SIGINT)
     assert running.wait(60) == 130 and running.stderr.read() == b""
+    os.close(reader)
 
 
 def unread(descriptor):
