@@ -18,6 +18,7 @@ from .tree import evaluate
 
 NAMED = 8  # most candidates or pairs that one warning names
 SHOWN = 40  # most rows of a decision in a notebook
+MANY, LONG = 8, 200  # candidates, and bytes of prompt, from which on cutting the prompt pays
 NO_BEGIN = "\n"  # the prior text of models whose timelines start with no token of their own
 
 
@@ -119,12 +120,12 @@ class Seam:
     def __init__(self, session, prompt, texts, terminator):
         self.prompt_ids = ids = session.encode(prompt)
         self.texts, self.terminator = texts, terminator
-        whole = [session.extended(prompt, text + terminator) if text or terminator else ids for text in texts]
+        extended = self.extending(session, prompt)
+        whole = [extended(text + terminator) if text or terminator else ids for text in texts]
         shared = [common(ids, other) if other is ids else min(common(ids, other), len(other) - 1) for other in whole]
         alone = [index for index, count in enumerate(shared) if count == 0]
         for index in alone:  # nothing precedes the merged token, so nothing could predict it
-            own = session.tokenizer.encode(texts[index] + terminator, add_special=False)
-            whole[index] = ids + own
+            whole[index] = ids + session.continued(texts[index] + terminator)
             shared[index] = len(ids)
         self.start = min(shared)
         self.prefix = ids[: self.start]
@@ -142,6 +143,14 @@ class Seam:
                 f"{subject(merged, 'merges', 'merge')} with the end of the prompt: all candidates are scored "
                 f"from prompt token {self.start} on ({len(ids) - self.start} before the end)"
             )
+
+    def extending(self, session, prompt):
+        """A function from a text to the ids of prompt + text; of many texts, one that tokenizes only the end of the prompt."""
+        if len(self.texts) >= MANY and not isinstance(prompt, (list, tuple)) and len(prompt) >= LONG:
+            stem = session.tokenizer.stem(prompt, session.encode)
+            if stem:
+                return stem.encode
+        return lambda text: session.extended(prompt, text)
 
     def scored(self):
         """The tails that have tokens."""
@@ -187,6 +196,8 @@ def default_prior(session):
 def common(first, second):
     """Length of the longest common prefix of two lists."""
     most = min(len(first), len(second))
+    if first[:most] == second[:most]:
+        return most
     for index in range(most):
         if first[index] != second[index]:
             return index

@@ -48,6 +48,7 @@ class Tokenizer:
         self.algorithm = algorithm
         self.pre = name if algorithm == "bpe" else "default"
         self._row = row = pretypes.lookup(name, f"{file.path} key {KEY}pre") if algorithm == "bpe" else pretypes.UNIGRAM
+        self._special = None  # spellings of the tokens that are found whole, once asked for
         self._words = words = Vocabulary(file, row, algorithm, name in pretypes.OPTIONAL_MERGES)
         self.size = words.size
         self.bos = _optional_id(file, "bos_token_id", self.size, bos if row.default_bos else None)
@@ -114,6 +115,23 @@ class Tokenizer:
             for spaced, tight in CLEANED:
                 text = text.replace(spaced, tight)
         return text
+
+    def stem(self, prompt, encode):
+        """How to encode many texts that begin with the bytes `prompt`; None where each must be encoded whole. See stem.py."""
+        from .stem import of
+
+        return of(self, prompt, encode)
+
+    @property
+    def rules(self):
+        """The key of rules.RULES that splits words; None where words are not split."""
+        return self._row.rules
+
+    def found_whole(self, types):
+        """Spellings of the tokens of some types."""
+        if self._special is None:
+            self._special = [self._words.spelling(token) for token in self._words.of_types(types)]
+        return self._special
 
     def stream(self, special=False):
         """A Stream for text that continues a prompt."""

@@ -91,6 +91,19 @@ class Vocabulary:
             return self._resolved()[2].get(token, kind)
         return special.forced_type(name, self._keyed()) or kind
 
+    def of_types(self, types):
+        """Ids of the tokens whose type in the file is one of `types`, and of those whose text forces a type."""
+        if self._kinds is None:
+            return sorted(self._resolved()[2])
+        kinds = bytes(self._kinds.cast("B")[::4])  # the low bytes: types are less than 256
+        found = set(self._resolved()[2])
+        for kind in types:
+            at = kinds.find(kind)
+            while at >= 0:
+                found.add(at)
+                at = kinds.find(kind, at + 1)
+        return sorted(found)
+
     def piece(self, token, show_special):
         kind = self.type(token)
         text = self.spelling(token)

@@ -1,6 +1,7 @@
 """The rules on real models: the default against long predictable tails, any rank, pmi as two sums, hostile seams."""
 
 import math
+import random
 import sys
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_pmi_is_the_sum_after_the_prompt_less_the_sum_after_the_prior(model):
     for mine, unconditional in zip(found.candidates, prior.candidates, strict=True):
         assert mine.pmi == pytest.approx(mine.sum - unconditional.sum, abs=1e-12)
     plain = model.system1(FRANCE, candidates, rule="pmi")
-    session = model.session()
+    session = model.session().core
     start = [model.tokenizer.bos] if model.tokenizer.add_bos else model.tokenize("\n")
     for candidate in plain.candidates:
         values = []
@@ -114,7 +115,7 @@ HOSTILE = {
 def test_hostile_seams_are_scored_as_one_text_or_said(model, name):
     prompt, candidates = HOSTILE[name]
     found = model.system1(prompt, candidates)
-    session = model.session()
+    session = model.session().core
     ids = session.encode(prompt)
     for candidate, text in zip(found.candidates, candidates, strict=True):
         whole = session.encode(as_bytes(prompt) + as_bytes(text))
@@ -142,3 +143,29 @@ def test_a_thousand_candidates(demo):
     assert len(found.warnings) <= 3 and max(map(len, found.warnings)) < 400
     for index in (0, 7, 512, 999):
         assert demo.system1("My lucky number is", [candidates[index]]).candidates[0].logprobs == found.candidates[index].logprobs
+
+
+TEXT = (ROOT / "docs" / "LOG.md").read_text()
+
+
+def test_many_candidates_share_the_prompt_and_have_the_tokens_of_the_whole(model):
+    """Prompts cut out of real text at any place, continued by the text itself and by others."""
+    rng, cut = random.Random(7), 0
+    for _ in range(60):
+        at = rng.randrange(1000, len(TEXT) - 100)
+        prompt = TEXT[at - rng.randrange(200, 900) : at].encode()
+        stem = model.tokenizer.stem(prompt, model.tokenizer.encode)
+        cut += stem is not None
+        tails = [TEXT[at : at + rng.randrange(1, 60)], TEXT[at + 7 :][:9], " yes", "s", "\n\n", "'s", "\u0301", "<|im_end|>", "  "]
+        for tail in tails if stem else ():
+            assert stem.encode(tail.encode()) == model.tokenizer.encode(prompt + tail.encode())
+    assert cut > 40
+
+
+def test_many_candidates_score_as_few_do(demo):
+    prompt = "Here is a long story about the quick brown fox and the lazy dog who lived near the old river bank. " * 4 + "The end"
+    candidates = [" of", "s", "ing", " is near", ".", "\n", " fox", "less", " 1", "'s", ""]
+    found = demo.system1(prompt, candidates, rule="pmi")
+    for candidate in found.candidates[:10]:
+        alone = demo.system1(prompt, [candidate.text, *candidates[:2]], rule="pmi").candidates[0]
+        assert (alone.token_ids, alone.logprobs, alone.pmi) == (candidate.token_ids, candidate.logprobs, candidate.pmi)

@@ -40,6 +40,9 @@ class FakeTokenizer:
             at += size
         return ids + ([self.eos] if add_special and self.add_eos else [])
 
+    def stem(self, prompt, encode):
+        return None
+
     def decode(self, ids, special=True):
         return b"".join(self.piece(token, special) for token in ids)
 
