@@ -8,6 +8,8 @@ _HOME = {  # public name -> module that owns it
     "Decision": "score",
     "Generated": "generate",
     "Generation": "generate",
+    "Likely": "timeline",
+    "Logprobs": "timeline",
     "Model": "api",
     "ReflexError": "errors",
     "Timeline": "timeline",
@@ -15,7 +17,7 @@ _HOME = {  # public name -> module that owns it
     "load": "api",
 }
 
-__all__ = ["Candidate", "Decision", "Generated", "Generation", "Model", "ReflexError", "Timeline", "Token", "load"]
+__all__ = ["Candidate", "Decision", "Generated", "Generation", "Likely", "Logprobs", "Model", "ReflexError", "Timeline", "Token", "load"]
 
 
 def __getattr__(name):

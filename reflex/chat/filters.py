@@ -81,7 +81,8 @@ def reverse(budget, value):
 def integer(budget, value, default=0, base=10):
     try:
         if isinstance(value, str):
-            return int(value, base) if base != 10 else int(float(value))
+            budget.read(value)
+            return budget.number(int(value, base) if base != 10 else int(float(value)))
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return default

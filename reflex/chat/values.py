@@ -4,7 +4,7 @@ made here, so that there is nothing to escape to; every step and every character
 Called by run and library. Refuses (Stopped): more steps, more characters or larger numbers than a real template needs.
 """
 
-STEPS, STEPS_PER_MESSAGE = 1_000_000, 20_000  # evaluated nodes and comparisons
+STEPS, STEPS_PER_MESSAGE = 500_000, 20_000  # evaluated nodes and comparisons
 ROOM, ROOM_PER_LETTER = 32_000_000, 100  # characters and list places that a template makes in all; more for longer messages
 DEPTH = 100  # of macro calls, and of lists within lists
 BITS = 4096  # of an integer

@@ -97,6 +97,7 @@ HOSTILE = {
     "a repeated list": ("{{ [1] * 10**9 }}", "more than"),
     "a power": ("{{ 10 ** (10 ** 9) }}", "more than"),
     "powers": ("{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}", "more than"),
+    "a long number": ("{{ (('f' * 4000000) | int(base=16)) * 2 > 1 }}", "bits"),
     "a rounding": ("{{ 1.5 | round(1000000000, 'ceil') }}", "cannot be rounded"),
     "a replacement": ("{{ ('a' * 9000).replace('a', 'b' * 9000) }}", "more than"),
     "a replacing filter": ("{{ ('a' * 9000) | replace('a', 'b' * 9000) }}", "more than"),
