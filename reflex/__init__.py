@@ -17,7 +17,8 @@ _HOME = {  # public name -> module that owns it
     "load": "api",
 }
 
-__all__ = ["Candidate", "Decision", "Generated", "Generation", "Likely", "Logprobs", "Model", "ReflexError", "Timeline", "Token", "load"]
+__all__ = ["Candidate", "Decision", "Generated", "Generation", "Likely", "Logprobs", "Model"]
+__all__ += ["ReflexError", "Timeline", "Token", "load"]
 
 
 def __getattr__(name):
