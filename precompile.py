@@ -20,6 +20,8 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from subprocess import PIPE
+from threading import Thread
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
@@ -61,11 +63,14 @@ def _object_paths(stem, level):
     return base.with_suffix(".o"), base.with_suffix(".json")
 
 
-def _worker(names):
-    """Compile the named kernel files for the level of this process's environment, or for GPUs."""
+def _worker():
+    """Compile kernel files for the level of this process's environment, or for GPUs: a name per line in, a line of facts out."""
+    from reflex.kernels import memo
+
     level = os.environ["REFLEX_LEVEL"]
-    for stem in names:
-        started = time.perf_counter()
+    memo.install(level == CUDA)
+    for line in sys.stdin:
+        stem, started = line.strip(), time.perf_counter()
         count, size = _cuda_text(stem) if level == CUDA else _host_object(stem, level)
         print(f"  {level} {stem}: {count} kernels, {size} bytes, {time.perf_counter() - started:.1f} s", flush=True)
 
@@ -91,41 +96,77 @@ def _cuda_text(stem):
     return len(facts), sum(len(body) for *_, body in facts)
 
 
-def host_batches(chosen, jobs):
-    """(level, kernel files) that one compiler process each brings up to date."""
+def host_tasks(chosen):
+    """(level, kernel file) of every object that is to be made, the longest of a level first."""
     for level in chosen:
         stale = [s for s in stems() if not all(p.exists() for p in _object_paths(s, level))]
-        stale.sort(key=lambda s: -(HOST / f"{s}.py").stat().st_size)
-        groups = min(len(stale), max(1, jobs // len(chosen)))
-        yield from ((level, stale[i::groups]) for i in range(groups))
+        yield from ((level, stem) for stem in sorted(stale, key=lambda s: -_size(HOST / f"{s}.py")))
 
 
-def cuda_batches(objects, jobs):
-    """The same for GPUs: small groups, since a file with a kernel per block format takes as long as ten others."""
-    stale = objects.stale()
-    groups = min(len(stale), 3 * jobs)
-    return [(CUDA, stale[i::groups]) for i in range(groups)]
+def cuda_tasks(objects):
+    """The same for GPUs."""
+    return [(CUDA, stem) for stem in sorted(objects.stale(), key=lambda s: -_size(images.HERE / f"{s}.py"))]
 
 
-def run_batches(batches, jobs):
-    """Run up to `jobs` compiler processes at a time."""
-    batches, running, failed = list(batches), [], False
-    while (batches or running) and not failed:
-        while batches and len(running) < jobs:
-            level, names = batches.pop(0)
-            command = [sys.executable, str(ROOT / "precompile.py"), "--worker", *names]
-            settings = {"REFLEX_LEVEL": CUDA} if level == CUDA else environment(TARGETS[level])
-            running.append(subprocess.Popen(command, env={**os.environ, **settings}))
-        for process in list(running):
-            if process.poll() is not None:
-                running.remove(process)
-                failed |= process.returncode != 0
-        time.sleep(0.02)
-    for process in running:
-        process.wait()
-        failed |= process.returncode != 0
+def _size(file):
+    """Bytes of a kernel file and all it imports: what is long takes long to compile."""
+    return sum(source.stat().st_size for source in sources(file))
+
+
+class Compiler:
+    """A process that compiles kernel files for one level, one after another."""
+
+    def __init__(self, level):
+        self.level = level
+        settings = {"REFLEX_LEVEL": CUDA} if level == CUDA else environment(TARGETS[level])
+        command = [sys.executable, str(ROOT / "precompile.py"), "--worker"]
+        self.process = subprocess.Popen(command, env={**os.environ, **settings}, stdin=PIPE, stdout=PIPE, text=True)
+
+    def compile(self, stem):
+        """Whether it worked; what the process says of it is printed."""
+        try:
+            self.process.stdin.write(f"{stem}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return False
+        for line in self.process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith(f"  {self.level} {stem}: "):
+                return True
+        return False
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compile_all(tasks, jobs):
+    """Keep `jobs` compilers busy: each takes the next file when it has done one."""
+    waiting, failed = list(tasks), []
+
+    def work():
+        compiler = None
+        while waiting and not failed:
+            try:
+                level, stem = waiting.pop(0)
+            except IndexError:
+                break
+            if compiler is None or compiler.level != level:
+                if compiler:
+                    compiler.close()
+                compiler = Compiler(level)
+            if not compiler.compile(stem):
+                failed.append(f"{stem} for {level}")
+        if compiler:
+            compiler.close()
+
+    threads = [Thread(target=work) for _ in range(min(jobs, len(waiting)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     if failed:
-        raise SystemExit("precompile: a kernel file did not compile")
+        raise SystemExit(f"precompile: does not compile: {', '.join(failed)}")
 
 
 # ---- blobs -----------------------------------------------------------------------------------------------
@@ -209,19 +250,31 @@ def build(targets, jobs):
     CACHE.mkdir(exist_ok=True)
     host, gpus = [t for t in targets if t in TARGETS], [t for t in targets if t in levels.TARGETS]
     objects = images.Objects(OBJECTS, ptxas.compiler()) if gpus else None
-    run_batches([*(cuda_batches(objects, jobs) if gpus else ()), *host_batches(host, jobs)], jobs)
-    manifest = {"schema_version": 1, "compiler": compiler(), "sources": sources_digest(), "host": build_host(host)}
+    before = {(level, stem): fingerprint(stem, level) for level in host for stem in stems()}
+    manifest = {"schema_version": 1, "compiler": compiler(), "sources": sources_digest()}
     if gpus:
-        manifest["cuda_compiler"] = ptxas.compiler()
-        manifest["cuda_sources"] = images.sources_digest(ptxas.compiler())
+        manifest |= {"cuda_compiler": ptxas.compiler(), "cuda_sources": images.sources_digest(ptxas.compiler())}
+    compile_all([*(cuda_tasks(objects) if gpus else ()), *host_tasks(host)], jobs)
+    _refuse_edits(before, objects)
+    manifest |= {"host": build_host(host), "starter": build_starter(host) if host else None}
+    if gpus:
         manifest["cuda"] = build_cuda(objects, gpus, jobs)
-    manifest["starter"] = build_starter(host) if host else None
+        _refuse_edits(before, objects)
     kept = {entry["file"] for part in ("host", "cuda") for entry in manifest.get(part, {}).values()}
     for old in [*CACHE.glob("host-*.bin"), *CACHE.glob("cuda-*.bin")]:
         if old.name not in kept:
             old.unlink()
     write_atomically(CACHE / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
     print(f"precompile: {', '.join(targets)} in {time.perf_counter() - started:.1f} s")
+
+
+def _refuse_edits(before, objects):
+    """End here if a source is not what it was when the build began: objects would be missing, or of two versions."""
+    edited = {stem for (level, stem), known in before.items() if fingerprint(stem, level) != known}
+    if objects:
+        edited |= {stem for stem, known in objects.prints.items() if images.fingerprint(stem, ptxas.compiler()) != known}
+    if edited:
+        raise SystemExit(f"precompile: sources of {', '.join(sorted(edited))} were edited during the build: run it again")
 
 
 def check():
@@ -298,10 +351,10 @@ def main():
     parser.add_argument("--all", action="store_true", help="every CPU level of this architecture and every GPU")
     parser.add_argument("--check", action="store_true", help="verify cache/; exit 1 with one line per problem")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        return _worker(arguments.worker)
+        return _worker()
     if arguments.check:
         problems = check()
         print("\n".join(problems) or "cache is complete and current")

@@ -5,6 +5,7 @@ the tensors of the file, not against the parts.
 """
 
 import json
+from itertools import pairwise
 
 import process
 import pytest
@@ -13,6 +14,7 @@ from stub import fake
 
 RUN = """
 import json
+from itertools import pairwise
 from reflex.backends.cuda import gpu, launch, memory
 from reflex.open import open_model
 gpu.LEAST_PART = 4096
@@ -84,7 +86,7 @@ def test_launches_are_queued_between_the_waits(first):
     calls = [line for line in calls if line.startswith(("cuStreamWaitEvent", "cuLaunchKernelEx"))]
     waits = [i for i, line in enumerate(calls) if line.startswith("cuStreamWaitEvent")]
     sizes = [b - a for _, a, b, _ in facts["parts"][0]]
-    assert waits[0] == 0 and [b - a - 1 for a, b in zip(waits, waits[1:], strict=False)] == sizes
+    assert waits[0] == 0 and [b - a - 1 for a, b in pairwise(waits)] == sizes
     for at in waits[:-1]:
         assert not calls[at + 1].split("shared=")[1].split()[1:], "a launch behind a wait must not overlap what is before it"
 

@@ -1,6 +1,7 @@
 """The ahead-of-time compiler: same bytes every time, nothing compiled twice, nothing linked that needs a library."""
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -91,6 +92,80 @@ def test_nothing_is_compiled_again(copy, monkeypatch, capfd):
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("a compiler was started"))
     precompile.build([name.partition("-")[2] for name in names], 1)
     assert {path.name: path.read_bytes() for path in copy.glob("*.bin")} == before
+
+
+def test_numba_made_faster_gives_the_same_bytes():
+    level = native.library().level
+    code = "import sys; from reflex.kernels import memo; memo.install({cuda}); {compile}"
+    linked = "from reflex.kernels.linker import link; from reflex.kernels.compile import compile_stem as f; print("
+    ways = {
+        "host": linked + "*[link([(stem, f(stem)[0])], {}) for stem in ('rope', 'logits')])",
+        "cuda": "from reflex.kernels.cuda.compile import facts_of as f; print(f('add'), f('attention_inputs'))",
+    }
+    for kind, compile in ways.items():
+        if kind == "cuda" and importlib.util.find_spec("numba_cuda") is None:
+            continue
+        faster = code.format(cuda=kind == "cuda", compile=compile)
+        plain = f"import sys; {compile}"
+        env = {**os.environ, **environment(TARGETS[level])}
+        out = [subprocess.run([sys.executable, "-c", c], cwd=ROOT, env=env, capture_output=True) for c in (faster, plain)]
+        assert all(done.returncode == 0 for done in out), out[0].stderr.decode()[-500:]
+        assert out[0].stdout == out[1].stdout and len(out[0].stdout) > 1000
+
+
+class Recorder:
+    """A compiler that only writes down what it is asked for; `fails`: a file that it cannot compile."""
+
+    asked, fails = [], None
+
+    def __init__(self, level):
+        self.level = level
+        self.asked.append(level)
+
+    def compile(self, stem):
+        self.asked.append(stem)
+        return stem != self.fails
+
+    def close(self):
+        self.asked.append("closed")
+
+
+def test_compilers_take_the_next_file_of_their_level(monkeypatch):
+    monkeypatch.setattr(precompile, "Compiler", Recorder)
+    monkeypatch.setattr(Recorder, "asked", [])
+    tasks = [("cuda", "a"), ("cuda", "b"), ("x86-64-v3", "a")]
+    precompile.compile_all(tasks, 1)
+    assert Recorder.asked == ["cuda", "a", "b", "closed", "x86-64-v3", "a", "closed"]
+    Recorder.asked.clear()
+    precompile.compile_all(tasks, 3)
+    assert sorted(name for name in Recorder.asked if len(name) == 1) == ["a", "a", "b"]
+    monkeypatch.setattr(Recorder, "fails", "b")
+    Recorder.asked.clear()
+    with pytest.raises(SystemExit, match="does not compile: b for cuda"):
+        precompile.compile_all(tasks, 1)
+    assert Recorder.asked == ["cuda", "a", "b", "closed"]
+
+
+def test_long_files_come_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(precompile, "OBJECTS", tmp_path)
+    names = [stem for _, stem in precompile.host_tasks(["aarch64"])]
+    assert sorted(names) == precompile.stems() and names.index("linear_small") < names.index("attention") < names.index("smoke")
+
+
+def test_an_edit_during_the_build_is_one_line(copy, monkeypatch):
+    level = native.library().level
+    monkeypatch.setattr(precompile, "compile_all", lambda tasks, jobs: None)
+    manifest = (copy / "manifest.json").read_bytes()
+    real, calls = precompile.fingerprint, []
+
+    def edited(stem, level):
+        calls.append(stem)
+        return real(stem, level) if stem != "rope" or calls.count("rope") < 3 else "edited"
+
+    monkeypatch.setattr(precompile, "fingerprint", edited)
+    with pytest.raises(SystemExit, match="sources of rope were edited during the build: run it again"):
+        precompile.build([level], 1)
+    assert (copy / "manifest.json").read_bytes() == manifest
 
 
 @pytest.mark.parametrize("kind", ["host", "cuda"])

@@ -2,7 +2,8 @@
 
 `begin(selection)` returns at once; the driver's start (a tenth of a second) passes while the caller reads the model. Whoever
 knows even before that says `expect`. Jobs given with `then` run on the device thread afterwards; `ready()` waits for all of it,
-makes the device current in the calling thread and raises what went wrong. Refuses use after a fork: a child process cannot use its parent's device.
+makes the device current in the calling thread and raises what went wrong. Refuses use after a fork: a child process cannot use
+its parent's device.
 """
 
 import _thread

@@ -11,6 +11,7 @@ Weights are the A operand (quant/fragment.py), made float16 with their scales in
 read through L1.
 """
 
+from functools import cache
 from struct import pack
 
 from numba import cuda
@@ -29,6 +30,7 @@ def twice(value):
     return int.from_bytes(2 * pack("<e", value), "little")
 
 
+@cache
 def _weights(format):
     """Device function: a lane's halves of one row in a unit, scaled."""
     record, codes = format.record, format.codes
@@ -61,6 +63,7 @@ def chosen(pair, odd):
     return ptx.prmt(pair, pair, selector)
 
 
+@cache
 def _scale(format):
     """Device function: (scale, minimum) of a row in a unit, as halves, each twice, from the lane that holds that column's."""
     split, with_minimum = format.record.split, format.record.offset == 0
@@ -77,6 +80,7 @@ def _scale(format):
     return device(scale)
 
 
+@cache
 def _fetch(format, tokens):
     """Device function: a lane's halves of the tokens in a unit of the step at byte `at` of their rows, to x from place `o` on."""
     record = format.record
@@ -210,6 +214,7 @@ def _tile(format, tokens, pairs):
     return device(tile)
 
 
+@cache
 def _finish(tokens, pairs):
     """Device function: what the warps of a unit have left in `parts` [warp][tile][token][16 rows], for the outputs."""
     tile_sums = 16 * tokens
@@ -226,12 +231,17 @@ def _finish(tokens, pairs):
     return device(value_of)
 
 
+@cache
+def _first(format, place):
+    return first_step(format, no_first, False, place)
+
+
 def made(format, tokens, pairs, module=__name__):
     """The kernel of a format, for up to `tokens`, with `pairs` tiles per warp, declared by `module`."""
     tile, value_of = _tile(format, tokens, pairs), _finish(tokens, pairs)
     words, floats, tile_sums = held([format]), tokens // 2, 16 * tokens
     all_words, all_floats, warp_sums, all_sums = pairs * words, pairs * floats, pairs * tile_sums, WARPS * pairs * tile_sums
-    first, second = first_step(format, no_first, False), first_step(format, no_first, False, words)
+    first, second = _first(format, 0), _first(format, words)
 
     def linear_rows(
         xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1,
