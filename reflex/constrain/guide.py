@@ -21,7 +21,7 @@ TABLE, COSTS, EXACT, TEXT, ENTRIES, FIRST, PENDING, MISSING, INEXACT = range(9) 
 MISSING_COUNT, INEXACT_COUNT, PAIRS, MOST, LONGEST, FIELDS = 10, 11, 12, 13, 14, 15
 LISTED = 1 << 16  # questions of a round
 FREE = 1 << 20  # a number of tokens that limits nothing
-WORK = 50_000  # places looked at for one token before the rest of the vocabulary is left out
+WORK = 50_000  # places looked at for one token, the shortest way aside, before the rest of the vocabulary is left out
 FRESH = 8192  # the same for states
 MASKS = 1024  # sets of allowed tokens kept
 
@@ -151,7 +151,8 @@ class Constraint:
                 cells[256 * state + byte] = UNKNOWN
         for state in native.view(self._inexact.address, self._fields[INEXACT_COUNT], "I").tolist():
             states.exact[state] = UNKNOWN
-            self.need(state)
+            if states.work < work:
+                self.need(state)
         return states.work < work and len(states.places) < count
 
     def _keep_nearest(self, state, limit, bits):

@@ -184,7 +184,7 @@ def test_hostile_patterns_stay_within_their_limits(pattern):
     most = 120
     for rule in ("longest", "noise"):
         walk = constrained.begin(constraint, most)
-        text, limit = b"", (WORK + 20_000, FRESH + 1000)
+        text, limit = b"", (3 * WORK, FRESH + 1000)
         while not walk.finished and walk.left:
             before = constraint.states.work, len(constraint.states.places), constraint.states.epoch
             token = walk.pick(memoryview(rules[rule](walk.left)), Sampling(), 0)
