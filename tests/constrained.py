@@ -30,7 +30,7 @@ class Tokenizer:
         self._bytes = len(data)
 
     def layout(self):
-        return (self._memory.address, self._bytes, self.size), 0, "plain", dict.fromkeys(range(3), 3)
+        return (self._memory.address, self._bytes, self.size), 0, "plain", {2: 3}
 
     def encode(self, text, **options):
         return [3]

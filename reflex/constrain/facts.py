@@ -207,8 +207,8 @@ class Facts:
             names = {*names, "integer"} if "number" in names else set(names)
             self.types = names if self.types is None else self.types & names
         for values in [self._list(schema, "enum")] * ("enum" in schema) + [[schema.get("const")]] * ("const" in schema):
-            known = None if self.values is None else {key(value) for value in self.values}
-            self.values = [value for value in values if known is None or key(value) in known]
+            known = {key(value) for value in values}
+            self.values = list(values) if self.values is None else [value for value in self.values if key(value) in known]
 
     def _numbers(self, schema):
         for name, low in (("minimum", True), ("maximum", False), ("exclusiveMinimum", True), ("exclusiveMaximum", False)):

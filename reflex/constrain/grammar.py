@@ -199,7 +199,6 @@ class Grammar:
         self.following = following
         count = len(self.kind)
         self.costs, self.heights = [NEVER] * count, [0] * count
-        calls = CALL in self.kind
         changed = True
         while changed:
             changed = False
@@ -207,7 +206,7 @@ class Grammar:
                 found = self._cost(node)
                 if found != (self.costs[node], self.heights[node]):
                     self.costs[node], self.heights[node] = found
-                    changed = calls  # otherwise what a node hangs on comes before it, or costs more than its end
+                    changed = True
 
     def edge_cost(self, first, last):
         return 1 if self.following[first] <= last else RARE

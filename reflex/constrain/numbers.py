@@ -34,10 +34,10 @@ def integers(low, high, multiple):
 
 def decimals(low, high):
     """Tree of the numbers between two bounds, at least one of which is given."""
-    widest = 10**DIGITS - 1
-    given = [bound for bound in (low, high) if bound is not None]
-    whole = len(str(min(max(abs(n) // 10**k for n, k, _ in given), widest)))
-    if len(given) == 1:
+    sizes = [len(str(abs(bound[0]) // 10 ** bound[1])) for bound in (low, high) if bound is not None]
+    sizes = [size for size in sizes if size <= DIGITS]
+    whole = max(sizes, default=DIGITS)
+    if len(sizes) == 1:
         whole = min(DIGITS, max(whole + 1, DIGITS - PLACES + 4))
     places = max(0, min(PLACES, DIGITS - whole))
     least, most = _rounded(low, places, True), _rounded(high, places, False)

@@ -69,8 +69,8 @@ def name(taken):
     """Names of members that are none of `taken`, without any that need an escape."""
 
     def made(grammar, target):
-        free = grammar.add(SPLIT, ())
         close = grammar.add(BYTES, ((34, 34, target),))
+        free = grammar.add(SPLIT, ())
         grammar.data[free] = (grammar.build(("set", ITSELF), free), close)
         prefixes = {text[:n] for text in taken for n in range(len(text) + 1)} | {""}
         nodes = {}

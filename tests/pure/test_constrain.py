@@ -206,6 +206,11 @@ def test_repetitions_are_counted_not_copied():
     assert "at least" in found.value.expected and found.value.found == 50
 
 
+def test_empty_rounds_are_not_counted():
+    constraint = bound(LETTERS, regex="((a?){0,1000000000}){0,1000000000}b?")
+    assert matches(constraint, "aaaab") and not constraint.states.lost and constraint.states.work < 1000
+
+
 @pytest.mark.parametrize("asked", [{"regex": "[^\\x00-\\u{10FFFF}]"}, {"regex": "a[^\\s\\S]"}])
 def test_a_constraint_without_texts_is_refused(asked):
     with pytest.raises(InvalidInputError, match="no text satisfies"):
