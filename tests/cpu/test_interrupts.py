@@ -32,6 +32,14 @@ def watched(*words, **named):
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def heard():
+    """Commands started here hear Ctrl-C, even where these tests run in the background, which shells let ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
