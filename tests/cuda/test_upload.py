@@ -105,3 +105,25 @@ def test_a_changed_file_is_refused(stub, model):
     """
     (error,) = stub.run(code.format(str(model)))
     assert error["code"] == 3 and "replaced or rewritten" in error["text"]
+
+
+def test_pages_are_not_mapped_behind_a_failed_upload(stub, model):
+    code = """
+    from _thread import allocate_lock
+    from reflex.gguf.reader import open_model
+    dev, file = device.begin().ready(), open_model({!r})
+    job, going = upload.Upload(file.shards), allocate_lock()
+    for tensor in file.tensors.values(): job.add(0, tensor.address, tensor.nbytes)
+    going.acquire()
+    mapping = job._map_pages
+    def later():
+        with going: mapping()
+    job._map_pages = later
+    job.populate()
+    job.begin(dev, dev.allocate(1 << 20, "weights"))
+    while job._problem is None: pass
+    going.release()
+    job.finish()
+    show(mapped=[shard.mapping for shard in job.shards])
+    """
+    assert stub.run(code.format(str(model)), FAIL="cuMemcpyHtoDAsync_v2:719") == [{"mapped": [None]}]

@@ -147,7 +147,7 @@ class Upload:
         for shard in self.shards:
             address = shard.map()
             for at in range(0, shard.size, LARGE):
-                if not shard.cached(at):
+                if self._ended or not shard.cached(at):
                     return  # a cold file is read when it is pinned, several chunks ahead
                 libc("madvise", 3)(address + at, min(LARGE, shard.size - at), POPULATE_READ)
 
@@ -216,6 +216,10 @@ class Upload:
         self._close()
 
     def _close(self):
+        self._ended = True
+        if self._mapping is not None:
+            with self._mapping:  # until no thread maps pages any more
+                self._mapping = None
         for shard in self.shards:
             shard.close()
 
@@ -324,9 +328,6 @@ class Upload:
 
     def finish(self):
         """End the upload before its device is given back: wait for the copies, give back what is left."""
-        if self._mapping is not None:
-            with self._mapping:
-                self._mapping = None
         with self._guard:
             self._ended = True
         if self._running is None:
