@@ -161,18 +161,19 @@ def cold(command, path, runs, awake):
     if awake:
         holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
         holder.stdout.readline()
-    ours, contexts, reports = [], [], []
+    ours, contexts, reports, threads = [], [], [], []
     for number in range(runs + 1):
         run, empty = spawn.run(words), spawn.run(bare)
         if number:
             ours.append(run.exit)
             contexts.append(empty.exit)
             reports.append(run.phases())
+            threads.append(run.beside("device thread"))
     if holder:
         holder.stdin.close()
         holder.wait()
-    phases = {name: statistics.median(r[name] for r in reports) for name in reports[0]}
-    return {"ms": record.summary(ours), "bare_context_ms": record.summary(contexts), "phases": phases}
+    phases, device = ({name: statistics.median(r[name] for r in rows) for name in rows[0]} for rows in (reports, threads))
+    return {"ms": record.summary(ours), "bare_context_ms": record.summary(contexts), "phases": phases, "device_thread": device}
 
 
 def line(row):

@@ -27,7 +27,14 @@ class Run:
 
     def phases(self):
         """{phase: milliseconds since exec} that the process reported about itself, or an empty dict."""
-        return next((found["phases"] for found in self.objects if found.get("type") == "phases"), {})
+        return self._report().get("phases", {})
+
+    def beside(self, name):
+        """The same of another thread."""
+        return self._report().get("beside", {}).get(name, {})
+
+    def _report(self):
+        return next((found for found in self.objects if found.get("type") == "phases"), {})
 
 
 def _objects(data):

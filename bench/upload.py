@@ -25,6 +25,9 @@ WAYS = {  # name: names of upload.py changed for it
     "mapped, registered 16 MB": {"FILE_SYSTEMS": "any", "SMALL": 16 << 20, "LARGE": 16 << 20, "mapped": True},
     "mapped, registered 32 MB": {"FILE_SYSTEMS": "any", "SMALL": 32 << 20, "LARGE": 32 << 20, "mapped": True},
     "mapped, registered 64 MB": {"FILE_SYSTEMS": "any", "SMALL": 64 << 20, "LARGE": 64 << 20, "mapped": True},
+    "registered 16 MB, 2 threads": {"FILE_SYSTEMS": "any", "SMALL": 16 << 20, "LARGE": 16 << 20, "PINNING_THREADS": 2},
+    "registered 32 MB, 2 threads": {"FILE_SYSTEMS": "any", "SMALL": 32 << 20, "LARGE": 32 << 20, "PINNING_THREADS": 2},
+    "registered 32 MB, 3 threads": {"FILE_SYSTEMS": "any", "SMALL": 32 << 20, "LARGE": 32 << 20, "PINNING_THREADS": 3},
     "ring 2 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 2},
     "ring 4 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 4},
     "ring 8 threads": {"FILE_SYSTEMS": "none", "RING_THREADS": 8},
@@ -73,7 +76,7 @@ def one(path, name):
     gpu.synchronize()
     seconds = (perf_counter_ns() - started) / 1e9
     facts = {"way": job.way, "milliseconds": seconds * 1e3, "GB/s": whole.size / seconds / 1e9, "system": hex(file_system)}
-    print(json.dumps(facts))
+    print(json.dumps(facts | {"ended": perf_counter_ns()}), flush=True)
     os._exit(0)  # as the command line ends: nothing is unpinned
 
 
@@ -96,7 +99,8 @@ def show(folder, megabytes):
                 print(f"{folder:<16}{name:<26} {done.stderr.strip().splitlines()[-1]}", flush=True)
                 continue
             found = json.loads(done.stdout)
-            figures = f"{found['milliseconds']:8.1f} ms {found['GB/s']:6.1f} GB/s"
+            leaving = (perf_counter_ns() - found["ended"]) / 1e6
+            figures = f"{found['milliseconds']:8.1f} ms {found['GB/s']:6.1f} GB/s, process gone after {leaving:5.1f} ms"
             print(f"{folder:<16}{name:<26}{figures}   {found['way']}, file system {found['system']}", flush=True)
     except OSError as error:
         print(f"{folder:<16}cannot be used: {error}", flush=True)

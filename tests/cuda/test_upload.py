@@ -5,7 +5,8 @@ import tiny
 
 UPLOAD = """
     from reflex.gguf.reader import open_model
-    if "{kind}" == "any": upload.FILE_SYSTEMS = type("Any", (), {{"__contains__": lambda self, number: True}})()
+    upload.PINNING_THREADS = int("{kind}"[3:]) if "{kind}"[3:].isdigit() else 1
+    if "{kind}"[:3] == "any": upload.FILE_SYSTEMS = type("Any", (), {{"__contains__": lambda self, number: True}})()
     if "{kind}" == "none": upload.FILE_SYSTEMS = ()
     upload.SMALL, upload.RING_BYTES = 16384, 8192
     dev = device.begin().ready()
@@ -36,6 +37,8 @@ def model(tmp_path_factory):
 
 WAYS = {  # name: (file systems, settings, way)
     "registered": ("any", {}, "registered"),
+    "registered by three": ("any3", {}, "registered"),
+    "registering refused to three": ("any3", {"FAIL": "cuMemHostRegister_v2:2@3"}, "ring"),
     "unknown file system": ("none", {}, "ring"),
     "registering refused": ("any", {"FAIL": "cuMemHostRegister_v2:801"}, "ring"),
     "registering refused later": ("any", {"FAIL": "cuMemHostRegister_v2:2@3"}, "ring"),
@@ -90,7 +93,7 @@ def test_an_upload_that_was_ended_does_not_begin(stub, model):
 
 
 def test_a_failed_copy_reaches_who_waits(stub, model):
-    for kind in ("any", "none"):
+    for kind in ("any", "any3", "none"):
         (error,) = stub.run(UPLOAD.format(path=str(model), kind=kind), FAIL="cuMemcpyHtoDAsync_v2:719@4")
         assert error["code"] == 4 and "CUDA_ERROR_LAUNCH_FAILED" in error["text"]
 

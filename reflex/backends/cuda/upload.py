@@ -27,6 +27,7 @@ NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 # Numbers of statfs where registering is known to return.
 FILE_SYSTEMS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs"}
 SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, for files below and above MANY_BYTES
+PINNING_THREADS = 1  # bench/upload.py tries more
 RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
 GAP = 256  # bytes between pieces that are copied along rather than copied around
 AHEAD = 8  # chunks that are asked from a cold disk before they are needed
@@ -249,25 +250,61 @@ class Upload:
         """Queue pieces from pages pinned on the way; returns the pieces left when pinning is not to be had."""
         if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.may_register() for s in self.shards):
             return items
-        order = list(dict.fromkeys((item[1], item[2] // chunk) for item in items))
-        asked = taken = 0  # chunks of `order`
-        for i, item in enumerate(items):
-            shard, number = key = item[1], item[2] // chunk
-            if key not in self._registered:
-                taken += 1
-                while asked < min(len(order), taken + AHEAD):
-                    _read_ahead(*order[asked], chunk)
-                    asked += 1
-                address = shard.map() + number * chunk
-                size = min(chunk, (shard.size + PAGE - 1 & -PAGE) - number * chunk)
-                status = driver.function("cuMemHostRegister_v2")(address, size, REGISTER_READ_ONLY)
-                if status:
-                    return items[i:]
-                self.way = "registered"
-                self._registered[key] = address
-            self._copy(item, shard.map() + item[2])
-            self._done(item)
-        return []
+        self._chunks = {}  # (shard, number) -> pieces
+        for item in items:
+            self._chunks.setdefault((item[1], item[2] // chunk), []).append(item)
+        self._order, self._next, self._asked, self._refused = list(self._chunks), 0, 0, []
+        self._together(min(PINNING_THREADS, len(self._order)), self._pin, chunk)
+        return self._refused
+
+    def _pin(self, chunk):
+        """Take chunks until none is left: pin each and queue its pieces."""
+        while self._problem is None:
+            with self._guard:
+                number, self._next = self._next, self._next + 1
+                ahead, self._asked = range(self._asked, min(len(self._order), number + 1 + AHEAD)), number + 1 + AHEAD
+            if number >= len(self._order):
+                return
+            for following in ahead:
+                _read_ahead(*self._order[following], chunk)
+            shard, place = key = self._order[number]
+            address = shard.map() + place * chunk
+            size = min(chunk, (shard.size + PAGE - 1 & -PAGE) - place * chunk)
+            if self._refused or driver.function("cuMemHostRegister_v2")(address, size, REGISTER_READ_ONLY):
+                self._refused += self._chunks[key]
+                continue
+            self.way = "registered"
+            self._registered[key] = address
+            for item in self._chunks[key]:
+                self._copy(item, shard.map() + item[2])
+                self._done(item)
+
+    def _together(self, threads, work, *arguments):
+        """Do `work` here and on threads - 1 others; raises the first problem of any."""
+        ends = []
+
+        def run(end):
+            try:
+                self._device.attach()
+                work(*arguments)
+            except BaseException as problem:
+                self._fail(problem)
+            finally:
+                end.release()
+
+        for _ in range(threads - 1):
+            end = _thread.allocate_lock()
+            end.acquire()
+            _thread.start_new_thread(run, (end,))
+            ends.append(end)
+        try:
+            work(*arguments)
+        except BaseException as problem:
+            self._fail(problem)
+        for end in ends:
+            end.acquire()
+        if self._problem is not None:
+            raise self._problem
 
     def _through_ring(self, items):
         """Queue pieces through pinned buffers that threads fill; through the driver's own where there are none."""
@@ -287,42 +324,32 @@ class Upload:
                 self._done(item)
             return
         self.way = "ring"
-        ends = []
-        for k in range(threads):
-            end = _thread.allocate_lock()
-            end.acquire()
-            _thread.start_new_thread(self._fill, (cell.value + k * RING_BYTES * RING_BUFFERS, end))
-            ends.append(end)
-        for end in ends:
-            end.acquire()
-        call("cuStreamSynchronize", self._stream)
-        call("cuMemFreeHost", cell.value)
-        if self._problem is not None:
-            raise self._problem
-
-    def _fill(self, buffer, end):
-        """Take pieces until none is left; two buffers in turn, each reused when its copy has ended."""
+        buffers = [cell.value + k * RING_BYTES * RING_BUFFERS for k in range(threads)]
         try:
-            self._device.attach()
-            events = [word("cuEventCreate", NO_TIMING) for _ in range(RING_BUFFERS)]
-            turn = 0
-            while self._problem is None:
-                with self._guard:
-                    number, self._next = self._next, self._next + 1
-                if number >= len(self._items):
-                    break
-                item, place = self._items[number], buffer + turn % RING_BUFFERS * RING_BYTES
-                if turn >= RING_BUFFERS:
-                    call("cuEventSynchronize", events[turn % RING_BUFFERS])
-                _read(item[1], item[2], item[3], place)
-                self._copy(item, place)
-                call("cuEventRecord", events[turn % RING_BUFFERS], self._stream)
-                self._done(item)
-                turn += 1
-        except BaseException as problem:
-            self._fail(problem)
+            self._together(threads, self._fill, buffers)
         finally:
-            end.release()
+            call("cuStreamSynchronize", self._stream)
+            call("cuMemFreeHost", cell.value)
+
+    def _fill(self, buffers):
+        """Take pieces until none is left; two buffers in turn, each reused when its copy has ended."""
+        with self._guard:
+            buffer = buffers.pop()
+        events = [word("cuEventCreate", NO_TIMING) for _ in range(RING_BUFFERS)]
+        turn = 0
+        while self._problem is None:
+            with self._guard:
+                number, self._next = self._next, self._next + 1
+            if number >= len(self._items):
+                break
+            item, place = self._items[number], buffer + turn % RING_BUFFERS * RING_BYTES
+            if turn >= RING_BUFFERS:
+                call("cuEventSynchronize", events[turn % RING_BUFFERS])
+            _read(item[1], item[2], item[3], place)
+            self._copy(item, place)
+            call("cuEventRecord", events[turn % RING_BUFFERS], self._stream)
+            self._done(item)
+            turn += 1
 
     # ---- the end ----
 
