@@ -91,22 +91,32 @@ class Constraint:
             return known
         chain, text = [state], bytearray()
         room = ROOM - 64 - len(states.places)
-        while states.costs[chain[-1]] and len(text) < room:
-            byte, after = states.nearest(chain[-1])
-            text.append(byte)
-            chain.append(after)
-        if states.costs[chain[-1]]:
+        while states.costs[chain[-1]] and states.exact[chain[-1]] < 0 and len(text) < room:
+            self._extend(chain, text)
+        fresh, reach = len(text), len(text) + self.words.longest
+        while states.costs[chain[-1]] and len(text) < min(reach, room):
+            self._extend(chain, text)
+        found = [states.exact[place] if states.costs[place] else 0 for place in chain]
+        if fresh == room:
             found = [IMPOSSIBLE] * len(chain)
-        else:
+        elif fresh:
             block = native.alloc(5 * len(chain), "the shortest way")
             source = block.address + 4 * len(chain)
             native.view(source, len(text))[:] = text
-            self.library.constrain_cover(native.address_of(self._context), source, len(text), block.address)
-            found = native.view(block.address, len(chain), "i").tolist()
+            counts = native.view(block.address, len(chain), "i")
+            for place in range(fresh, len(chain)):
+                counts[place] = found[place]
+            self.library.constrain_cover(native.address_of(self._context), source, fresh, len(text), block.address)
+            found = counts.tolist()
             block.free()
         for place, count in zip(chain, found, strict=True):
             states.exact[place] = count
         return found[0]
+
+    def _extend(self, chain, text):
+        byte, after = self.states.nearest(chain[-1])
+        text.append(byte)
+        chain.append(after)
 
     # ---- allowed tokens ----
 

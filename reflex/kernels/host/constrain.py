@@ -292,14 +292,14 @@ def constrain_gather(logits, mask, count, values, ids):
 
 
 @export
-def constrain_cover(context, text, size, out):
-    """out: int32[size + 1], the fewest words that spell the text from each place to its end, IMPOSSIBLE where none do."""
+def constrain_cover(context, text, fresh, size, out):
+    """out: int32[size + 1], the fewest words that spell a text from each place on, IMPOSSIBLE where none do; known from place
+    `fresh` on. `text`: its next `size` bytes."""
     words = load_i64(context + TEXT)
     entries = load_i64(context + ENTRIES)
     first = load_i64(context + FIRST)
-    store_32(out + 4 * size, 0)
-    for k in range(size):
-        at = size - 1 - k
+    for k in range(fresh):
+        at = fresh - 1 - k
         best = IMPOSSIBLE
         byte = load_u8(text + at)
         for entry in range(load_u32(first + 4 * byte), load_u32(first + 4 * byte + 4)):
