@@ -176,8 +176,10 @@ class Timeline:
 def constrained(session, constraint, settings):
     """The constraint of a generation: the given one, or that of choices, regex or json_schema, which leave `settings`."""
     asked = [settings.pop(name, default) for name, default in (("choices", ()), ("regex", None), ("json_schema", None))]
-    if constraint is not None or asked == [(), None, None]:
+    if asked == [(), None, None]:
         return constraint
+    if constraint is not None:
+        raise InvalidInputError("one constraint at a time", "constraint, or choices, regex or json_schema", "both")
     from .constrain import grammar_of
 
     return grammar_of(*asked).bind(session)

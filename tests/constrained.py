@@ -51,6 +51,9 @@ class Plan:
         self.vocabulary, self.context, self.rule = vocabulary, context, rule
         self.steps = 0
 
+    def follow(self, *request):
+        raise AssertionError("a backend that makes tokens by itself knows nothing of constraints")
+
     def evaluate(self, *batch):
         self.steps += 1
 

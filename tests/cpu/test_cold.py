@@ -96,6 +96,7 @@ def test_modules_and_files_of_a_cold_start(model, name, capsys):
     more = CHAT_MODULES if "--chat" in COMMANDS[name] else 0
     assert len(modules) <= MOST_MODULES + more
     assert len(files) <= MOST_FILES + more
+    assert not any(module.startswith("reflex.constrain") for module in modules)
     assert more or not any(module.startswith(("reflex.chat", "reflex.cli.chat")) for module in modules)
     # Every file is a module of ours or Python's, the model, the kernel blob, or the CPU's description.
     odd = [f for f in files if not f.endswith((".pyc", ".py", ".so", ".bin", str(model), "/proc/cpuinfo", "None"))]
