@@ -40,19 +40,19 @@ class Images:
 
 
 class Chain:
-    """Takes launches and counts them."""
+    """Takes launches: the values of each."""
 
     def __init__(self):
-        self.count = 0
+        self.rows = []
 
     def __len__(self):
-        return self.count
+        return len(self.rows)
 
-    def add(self, *launch, **options):
-        self.count += 1
+    def add(self, kernel, grid, values, *more, **options):
+        self.rows.append(values)
 
     def repeat(self, first, last, changes):
-        self.count += last - first
+        self.rows += self.rows[first:last]
 
 
 def lowered(file, program, sizes):
@@ -109,6 +109,31 @@ def test_no_value_is_lost_to_another(name, selecting, tmp_path):
         program = build(load_spec(file))
         memory = lowered(file, program, [(64, 1)])
         assert program.steps[-1].out in owners(program, memory, selecting)
+
+
+class Watched(Lowering):
+    """Notes which shared buffers the launches of each record name."""
+
+    def _lower(self, first, last):
+        places = {}
+        for name in lifetimes.moments(self.program):
+            places.setdefault(self.memory.buffer(name), set()).add(name)
+        for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
+            before = len(self.chain)
+            getattr(self, "_" + type(record).__name__.lower())(record)
+            reads, writes = lifetimes.touched(record)
+            for values in self.chain.rows[before:]:
+                for value in values:
+                    assert value not in places or places[value] & {*reads, *writes}, (record, places[value])
+
+
+@pytest.mark.parametrize("name", sorted(tiny.MODELS))
+def test_launches_name_only_what_their_record_touches(name, tmp_path):
+    with closing(open_model(str(tiny.write(name, tmp_path / "m.gguf")))) as file:
+        program = build(load_spec(file))
+        memory = Memory(Layout(file), program, CONTEXT)
+        for rows, wanted in ((1, 1), (2, 1), (16, 16), (24, 2), (64, 1), (64, 64)):
+            Watched(Images(), 132, Chain(), file, program, memory, rows, wanted).lower()
 
 
 def test_what_comes_from_another_segment_keeps_its_place():
