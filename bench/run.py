@@ -70,6 +70,7 @@ def main():
     part("memory", *options.models)
     suites()
     part("picture")
+    part("decision_picture")
     part("readme")
 
 

@@ -59,6 +59,24 @@ def test_pictures_of_decisions_are_those_of_the_results(name):
     assert f"({name}.svg)" in (ROOT / "docs" / "decisions.md").read_text()
 
 
+def test_what_the_page_says_of_the_rules_is_what_the_results_say():
+    """The sentences of docs/decisions.md between the tables; whoever measures anew sees which of them no longer hold."""
+    results = record.read("decisions-*")
+    for result in results:
+        rules = {task: part["rules"] for task, part in result["tasks"].items()}
+        assert rules["tails"]["sum"]["accuracy"][0] == 1 and rules["tails"]["mean"]["accuracy"][0] < 0.7
+        assert rules["topic"]["pmi"]["accuracy"][0] > rules["topic"]["sum"]["accuracy"][0]
+        assert rules["capital"]["mean"]["accuracy"][0] > rules["capital"]["sum"]["accuracy"][0]
+        assert all(rules[task]["sum"]["accuracy"] == rules[task]["mean"]["accuracy"] for task in ("facts", "sentiment"))
+        assert all(lead <= 0 for lead in (row["lead"][1] for row in result["all"]["rules"].values())), "none beats the default overall"
+        assert result["all"]["rules"]["pmi"]["fitted"]["temperature"] > 2, "too sharp"
+        letter, text = result["orders"]["choice by letter"]["sum"], result["orders"]["choice by text"]["sum"]
+        assert letter["changed"][0] > 0.9 > text["changed"][0] > 0.5
+    best = max(results, key=lambda result: result["tasks"]["choice by letter"]["rules"]["sum"]["accuracy"][0])
+    averaged = best["orders"]["choice by letter"]["sum"]["averaged"][0]
+    assert averaged > 2 * best["tasks"]["choice by letter"]["rules"]["sum"]["accuracy"][0]
+
+
 def test_files_named_exist():
     named = re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.py)`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
     assert len(named) > 10
