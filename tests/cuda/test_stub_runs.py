@@ -163,6 +163,34 @@ def test_candidates_are_one_batch(library, model, tmp_path):
         assert len([name for name in run.kernels() if name.startswith("embed_")]) == 1
         assert run.kernels().count("logprobs") == 1
         assert run.count("cuMemcpyDtoHAsync_v2") == 1
+        assert run.kernels().count("attention_tree_64") == tiny.Model("llama-smollm").layers
+    single = launches([" a", " b", " q"])
+    assert not any(name.startswith("attention_tree") for name in single.kernels())
+    for run in (two, many, single):
+        assert {name for name in run.kernels() if name.startswith("linear")} <= {"linear_tiles_32", "linear_tiles_32_narrow"}
+
+
+FEW_LOGITS = """
+import json, reflex.backends.cuda.memory as memory
+memory.LOGITS_BYTES = {rows} * 4 * 512
+from reflex.open import open_model
+from reflex.tree import evaluate
+_, _, session = open_model({path!r}, "cuda", 1024)
+plan = session.plan
+found = evaluate(session, [7] * 20, [[8, n, 9] for n in range(10, 50)])
+print(json.dumps([[plan.wanted, plan.memory.wanted_rows], 0]))
+plan.close()
+"""
+
+
+@pytest.mark.parametrize("rows", [4, 60])
+def test_more_logits_than_usual_get_room_of_their_own(library, model, tmp_path, rows):
+    log = tmp_path / "calls.log"
+    done = fake.python(FEW_LOGITS.format(path=str(model), rows=rows), fake.environment(library, log))
+    assert done.returncode == 0, done.stderr
+    run = Calls(log.read_text().splitlines(), *json.loads(done.stdout))
+    assert run.result == [42, rows]
+    assert len([name for name in run.kernels() if name.startswith("embed_")]) == 1, "one pass"
 
 
 def test_a_long_prompt_goes_in_batches(calls):
