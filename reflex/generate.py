@@ -4,8 +4,6 @@ Owns the hold-back of text (partial UTF-8 by the tokenizer's stream, beginnings 
 Refuses, before any work, a prompt and length that the context cannot hold. Called by the API and the command line.
 """
 
-from math import isfinite
-
 from .errors import InternalError, InvalidInputError
 from .records import Record
 from .sample import Sampling, penalize, restore, uniform, whole
@@ -147,7 +145,7 @@ class Generation:
             else:
                 random = uniform(sampling.seed, count)
                 token = plan.sample(0, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, random)
-                usable = isfinite(plan.logits(0)[token])
+                usable = token >= 0
             if not usable:
                 raise InternalError("the logits are not numbers", where=f"token {count + 1}", remedy="reflex check")
             return token

@@ -317,10 +317,13 @@ class Plan:
         return self.library.argmax(self._row(row), self.vocabulary)
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
-        """A token id drawn with `random` in [0, 1); see kernels/host/sample.py for the order of the filters."""
+        """A token id drawn with `random` in [0, 1), -1 where its logit is no number; kernels/host/sample.py orders the filters."""
         bits = (native.Double * 5)(temperature, top_p, min_p, random, 0.0)
         heap = self.memory._named("sampling heap", 16 * self.vocabulary)
-        return self.library.sample(self._row(row), self.vocabulary, top_k or 0, native.address_of(bits), heap)
+        logits = self._row(row)
+        token = self.library.sample(logits, self.vocabulary, top_k or 0, native.address_of(bits), heap)
+        value = native.view(logits + 4 * token, 1, "f")[0]
+        return token if value - value == 0 else -1
 
     def close(self):
         """End the workers and free the memory."""

@@ -209,8 +209,10 @@ class Plan:
         return best if logits[best] == logits[best] else -1
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
-        """One id drawn with the uniform number `random` in [0, 1)."""
-        return draw(self._row(row), temperature, top_k, top_p, min_p, random)
+        """One id drawn with the uniform number `random` in [0, 1); -1 where its logit is no number."""
+        logits = self._row(row)
+        token = draw(logits, temperature, top_k, top_p, min_p, random)
+        return token if np.isfinite(logits[token]) else -1
 
     def close(self):
         """Forgets weights and cache; the file stays its owner's."""

@@ -9,6 +9,7 @@ from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH
 from .decode import Decoder, Run, supports
+from .draw import Draw
 from .launch import Chain
 from .lowering import Lowering
 from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
@@ -59,7 +60,7 @@ class Plan:
         self.wanted = 0
         self.logits_at = self.stats_at = 0  # relative addresses of the latest results
         self.fetched = -1  # row whose logits the host holds
-        self.decoder = self.query = None  # made on first use
+        self.decoder = self.drawer = self.query = None  # made on first use
         self.host = native.alloc(4 * program.vocabulary, "logits")
         self.request = native.alloc(self.memory.request_bytes, "request")
         self.answer = native.alloc(ROW_STATS * self.memory.most_wanted, "answers")
@@ -269,12 +270,19 @@ class Plan:
         return native.view(self.answer.address + ROW_STATS * row, 4, "i")[2]
 
     def sample(self, row, temperature, top_k, top_p, min_p, random):
-        """A token id drawn with `random` in [0, 1); see kernels/host/sample.py for the order of the filters."""
-        self.logits(row)
+        """A token id drawn with `random` in [0, 1), -1 where logits are not numbers; kernels/host/sample.py orders the filters. The
+        host draws where it holds the row (and may have changed it), else the device."""
+        if self.fetched != self._row(row) and temperature > 0:
+            if self.drawer is None:
+                self.drawer = Draw(self)
+            return self.drawer.run(row, temperature, top_k, top_p, min_p, random)
+        logits = self.logits(row)
         bits = (native.Double * 5)(temperature, top_p, min_p, random, 0.0)
         heap = native.alloc(16 * self.vocabulary, "sampling heap")
         try:
-            return self.library.sample(self.host.address, self.vocabulary, top_k or 0, native.address_of(bits), heap.address)
+            at = native.address_of(bits)
+            token = self.library.sample(self.host.address, self.vocabulary, top_k or 0, at, heap.address)
+            return token if logits[token] - logits[token] == 0 else -1
         finally:
             heap.free()
 
@@ -298,8 +306,9 @@ class Plan:
         if self.decoder is not None:
             self.device.synchronize()
             self.decoder.close()
-        if self.query is not None:
-            self.query.close()
+        for made in (self.query, self.drawer):
+            if made is not None:
+                made.close()
         for key in list(self.shapes):
             self._drop(key)
         if self.device is not None:
