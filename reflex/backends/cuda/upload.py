@@ -266,7 +266,8 @@ class Upload:
             if number >= len(self._order):
                 return
             for following in ahead:
-                _read_ahead(*self._order[following], chunk)
+                shard, place = self._order[following]
+                _read_ahead(shard, place, chunk)
             shard, place = key = self._order[number]
             address = shard.map() + place * chunk
             size = min(chunk, (shard.size + PAGE - 1 & -PAGE) - place * chunk)
