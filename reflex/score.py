@@ -101,7 +101,7 @@ def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator
 
 def listed(candidates):
     """The candidates as a list, refused where there is none."""
-    if isinstance(candidates, (str, bytes)):
+    if isinstance(candidates, (str, bytes, bytearray)) or not hasattr(candidates, "__iter__"):
         raise InvalidInputError("candidates must be a list of texts", "a list", f"one {type(candidates).__name__}")
     texts = list(candidates)
     if not texts:

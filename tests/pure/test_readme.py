@@ -68,7 +68,7 @@ def test_what_the_page_says_of_the_rules_is_what_the_results_say():
         assert rules["topic"]["pmi"]["accuracy"][0] > rules["topic"]["sum"]["accuracy"][0]
         assert rules["capital"]["mean"]["accuracy"][0] > rules["capital"]["sum"]["accuracy"][0]
         assert all(rules[task]["sum"]["accuracy"] == rules[task]["mean"]["accuracy"] for task in ("facts", "sentiment"))
-        assert all(lead <= 0 for lead in (row["lead"][1] for row in result["all"]["rules"].values())), "none beats the default overall"
+        assert all(row["lead"][1] <= 0 for row in result["all"]["rules"].values()), "none beats the default overall"
         assert result["all"]["rules"]["pmi"]["fitted"]["temperature"] > 2, "too sharp"
         letter, text = result["orders"]["choice by letter"]["sum"], result["orders"]["choice by text"]["sum"]
         assert letter["changed"][0] > 0.9 > text["changed"][0] > 0.5
