@@ -10,7 +10,7 @@ from reflex.sample import choose
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench import draws  # noqa: E402
+from bench import draws
 
 
 @pytest.mark.parametrize("plan", [FakePlan, FollowingPlan])
