@@ -156,11 +156,12 @@ def wait_until(condition):
 def test_an_interrupt_at_any_time_of_a_start_leaves_no_traceback(model, milliseconds):
     argv = process.words("generate", model, LONG, "--max-tokens", "200")
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # Python itself installs its handler some milliseconds after exec; before that a signal ends the process.
+    # Python itself installs its handler some milliseconds after exec: before, a signal ends the process; from then until the
+    # first line of ours Python may fail to start, with words of its own and exit code 1.
     time.sleep(milliseconds / 1000)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=60)
-    assert running.returncode in (0, 130, -signal.SIGINT)
+    assert running.returncode in (0, 1, 130, -signal.SIGINT)
     assert b"reflex" not in errors, errors.decode()
 
 
