@@ -146,7 +146,8 @@ class Generator:
         return {"type": "string", **self._bounds(0, 12, ("minLength", "maxLength"))}
 
     def _pattern(self, depth):
-        return {"type": "string", "pattern": self.random.choice(PATTERNS)}
+        found = {"type": "string", "pattern": self.random.choice(PATTERNS)}
+        return found | (self._bounds(0, 12, ("minLength", "maxLength")) if self.random.random() < 0.4 else {})
 
     def _format(self, depth):
         return {"type": "string", "format": self.random.choice(FORMATS)}

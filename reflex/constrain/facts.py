@@ -25,7 +25,7 @@ KEYWORDS = {  # enforced keyword -> the types of values it speaks of, and what t
     "uniqueItems": (("array",), "`false`, or `true` where there is at most one item"),
     "minLength": (("string",), "in characters"),
     "maxLength": (("string",), "in characters"),
-    "pattern": (("string",), "one, of the regular expressions above; with lengths only where it implies them"),
+    "pattern": (("string",), "one, of the regular expressions above"),
     "format": (("string",), "one of those below, each as a part of what the standard allows"),
     "minimum": (("integer", "number"), "integers exactly; other numbers have at most 15 digits"),
     "maximum": (("integer", "number"), ""),
@@ -173,6 +173,8 @@ class Facts:
                 near = closest(name, [*KEYWORDS, *ANNOTATIONS])
                 expected = f"a keyword of docs/constrain.md (near: {near})"
                 fail(f"the keyword {name!r} cannot be enforced", expected, None, self.schemas.place(schema))
+        if "$id" in schema and schema is not self.schemas.root:
+            fail("an $id inside the document is not supported", "paths from its root", None, self.schemas.place(schema))
         if "$ref" in schema:
             target = self.schemas.target(schema["$ref"], schema)
             if any(target is other for other in seen) or len(seen) > NESTING:

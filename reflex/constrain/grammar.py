@@ -14,6 +14,7 @@ Numbers of repetitions are counted while the text is read, so a large one costs 
 Called by regex, schema and Constraint; states.py reads the network.
 """
 
+from _heapq import heappop, heappush
 from math import inf
 
 from ..errors import InvalidInputError
@@ -199,14 +200,34 @@ class Grammar:
         self.following = following
         count = len(self.kind)
         self.costs, self.heights = [NEVER] * count, [0] * count
-        changed = True
-        while changed:
-            changed = False
-            for node in range(count):
-                found = self._cost(node)
-                if found != (self.costs[node], self.heights[node]):
-                    self.costs[node], self.heights[node] = found
-                    changed = True
+        before = [[] for _ in range(count)]  # nodes that lead to each
+        for node in range(count):
+            for target in self._targets(node):
+                before[target].append(node)
+        heap, settled = [(0, 0, self.end)], [False] * count
+        self.costs[self.end] = 0
+        while heap:  # Dijkstra's way, as Knuth generalized it: a node is settled before those it makes dearer
+            _, _, node = heappop(heap)
+            if settled[node]:
+                continue
+            settled[node] = True
+            for other in before[node]:
+                if not settled[other]:
+                    found = self._cost(other)
+                    if found < (self.costs[other], self.heights[other]):
+                        self.costs[other], self.heights[other] = found
+                        heappush(heap, (*found, other))
+
+    def _targets(self, node):
+        """The nodes that the cost of a node hangs on."""
+        kind, data = self.kind[node], self.data[node]
+        if kind == BYTES:
+            return [target for _, _, target in data]
+        if kind == SPLIT:
+            return data
+        if kind == CALL:
+            return self.rules[data[0]], data[1]
+        return (data[0], data[1], data[4]) if kind == LOOP else ()
 
     def edge_cost(self, first, last):
         return 1 if self.following[first] <= last else RARE

@@ -7,6 +7,7 @@ from . import regex
 from .facts import fail
 from .formats import FORMATS
 from .grammar import BYTES, SPLIT
+from .lengths import within
 
 LAST = 0x10FFFF
 ITSELF = ((32, 33), (35, 91), (93, LAST))  # all but the quote, the backslash and control characters
@@ -30,16 +31,18 @@ def plain(least, most):
 
 
 def matching(pattern, word, least, most, where):
-    """Strings in which a pattern occurs, or of a format; lengths must follow from it."""
+    """Strings in which a pattern occurs, or of a format, of so many characters."""
     if word is not None and word not in FORMATS:
         fail(f"the format {word!r} cannot be enforced", ", ".join(FORMATS), None, where)
     tree = regex.searching(pattern, ("set", EVERY)) if word is None else regex.tree_of(FORMATS[word])
     shortest, longest = lengths(tree)
-    if shortest < least or (most is not None and (longest is None or longest > most)):
-        name = "minLength" if shortest < least else "maxLength"
-        remedy = "a pattern from ^ to $ with numbers of repetitions that imply it"
-        fail(f"the keyword {name!r} cannot be enforced beside {'pattern' if word is None else 'format'}", remedy, None, where)
-    return ("seq", [QUOTE, written(tree), QUOTE])
+    if shortest >= least and (most is None or (longest is not None and longest <= most)):
+        return ("seq", [QUOTE, written(tree), QUOTE])
+    found = within(tree, least, most, characters)
+    if found is None:
+        name, other = "minLength" if shortest < least else "maxLength", "pattern" if word is None else "format"
+        fail(f"the keyword {name!r} cannot be enforced beside {other}", "less characters, or a pattern that implies it", None, where)
+    return ("seq", [QUOTE, found, QUOTE])
 
 
 def written(tree):

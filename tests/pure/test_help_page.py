@@ -8,3 +8,10 @@ from reflex.cli import page
 def test_help_page_is_current():
     committed = Path(__file__).parents[2] / "docs" / "help.md"
     assert committed.read_text() == page.text(), "run: python -m reflex.cli.page > docs/help.md"
+
+
+def test_page_of_constraints_is_current():
+    from reflex.constrain import page as constraints
+
+    committed = Path(__file__).parents[2] / "docs" / "constrain.md"
+    assert committed.read_text() == constraints.text(), "run: python -m reflex.constrain.page > docs/constrain.md"
