@@ -152,3 +152,6 @@ def bench():
                 one.bytes = count * 8 * 128 * 4
                 yield one
     yield case("0.6B 16 rows after 1000", Attention(16, 1000, 16, 8, 128, 128), 1, reference=False)
+    for name, heads in (("0.6B", 16), ("4B and 8B", 32)):
+        a = long_runs(392, 200, plain=200, dim=128, heads=heads, kv_heads=8)
+        yield case(f"{name} 192 branches behind 200", a, 1, kind="tree", flags=16, least=16, reference=False)
