@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -62,7 +63,7 @@ def once(path):
             mark()
         mark(constraint.mask(state, 150))
     names = ("imports", "compile", "bind", "first mask", "", "string mask", "next mask")
-    spans = [(b - a) / 1e6 for a, b in zip(marks, marks[1:], strict=False)]
+    spans = [(b - a) / 1e6 for a, b in pairwise(marks)]
     return dict(zip(names, spans, strict=True)), constraint.words.count
 
 

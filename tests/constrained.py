@@ -10,10 +10,70 @@ from reflex.sample import Sampling
 from reflex.session import Session
 from reflex.tokenizer import Stream
 
-NASTY = [b'{"', b'":"', b'","', b'"}', b'"],', b"]}", b"}}", b"[[", b"]]", b'":', b',"', b'""', b'"a"', b'\\"', b"\\\\", b"\\u00", b"\\n"]
-NASTY += [b"  ", b"\n", b" \n\t ", b"    ", b"12", b"00", b"-1", b".5", b"e9", b"999", b"true", b"false", b"null", b"nul", b"tr", b"ab", b"the "]
-NASTY += [b"\xc3", b"\xc3\xa9", b"\xe2\x82", b"\xe2\x82\xac", b"\xf0\x9f", b"\xf0\x9f\x98\x80", b"\x80\x80", b"\xef\xbf\xbd", b"\xff\xfe", b"\xed\xa0\x80"]
-NASTY += [b"x" * 20, b"0123456789", b'a":{"b":[', b'"},{"', b"2024-", b"-01-", b"T10:", b"@", b"aaaaaaaa", b"value", b"name", b"kind"]
+NASTY = [
+    b'{"',
+    b'":"',
+    b'","',
+    b'"}',
+    b'"],',
+    b"]}",
+    b"}}",
+    b"[[",
+    b"]]",
+    b'":',
+    b',"',
+    b'""',
+    b'"a"',
+    b'\\"',
+    b"\\\\",
+    b"\\u00",
+    b"\\n",
+]
+NASTY += [
+    b"  ",
+    b"\n",
+    b" \n\t ",
+    b"    ",
+    b"12",
+    b"00",
+    b"-1",
+    b".5",
+    b"e9",
+    b"999",
+    b"true",
+    b"false",
+    b"null",
+    b"nul",
+    b"tr",
+    b"ab",
+    b"the ",
+]
+NASTY += [
+    b"\xc3",
+    b"\xc3\xa9",
+    b"\xe2\x82",
+    b"\xe2\x82\xac",
+    b"\xf0\x9f",
+    b"\xf0\x9f\x98\x80",
+    b"\x80\x80",
+    b"\xef\xbf\xbd",
+    b"\xff\xfe",
+    b"\xed\xa0\x80",
+]
+NASTY += [
+    b"x" * 20,
+    b"0123456789",
+    b'a":{"b":[',
+    b'"},{"',
+    b"2024-",
+    b"-01-",
+    b"T10:",
+    b"@",
+    b"aaaaaaaa",
+    b"value",
+    b"name",
+    b"kind",
+]
 
 
 class Tokenizer:
@@ -121,13 +181,20 @@ class Generator:
             return self.recursive()
         schema = self.schema(3)
         if pick.random() < 0.2 and isinstance(schema, dict):
-            schema = {"$defs": {"part": self.schema(1)}, "type": "object", "properties": {"one": {"$ref": "#/$defs/part"}, "two": schema}}
+            schema = {
+                "$defs": {"part": self.schema(1)},
+                "type": "object",
+                "properties": {"one": {"$ref": "#/$defs/part"}, "two": schema},
+            }
             schema["required"] = pick.sample(["one", "two", "three"], pick.randint(0, 2))
         return schema
 
     def recursive(self):
         pick = self.random
-        node = {"type": "object", "properties": {"value": self.schema(0), "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}}
+        node = {
+            "type": "object",
+            "properties": {"value": self.schema(0), "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}},
+        }
         node["properties"]["children"] = {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": pick.randint(0, 3)}
         node["required"] = pick.sample(["value", "next", "children"], pick.randint(0, 3))
         node["additionalProperties"] = False
@@ -165,7 +232,9 @@ class Generator:
         places = self.random.choice([0, 1, 2, 7])
         reach = self.random.choice([1, 1, 30, 10**5, 10**12])
         a, z = sorted(round(self.random.uniform(-reach, reach), places) for _ in range(2))
-        names = self.random.choice([("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), ("minimum", "exclusiveMaximum")])
+        names = self.random.choice(
+            [("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), ("minimum", "exclusiveMaximum")]
+        )
         return found | {name: value for name, value in zip(names, (a, z), strict=True) if self.random.random() < 0.6}
 
     def _boolean(self, depth):
@@ -176,7 +245,18 @@ class Generator:
 
     def _value(self):
         pick = self.random
-        scalars = [pick.choice(WORDS), pick.randint(-20, 20), round(pick.uniform(-3, 3), 2), True, None, [], {}, [1, "a"], {"a": [None]}, 1e-7]
+        scalars = [
+            pick.choice(WORDS),
+            pick.randint(-20, 20),
+            round(pick.uniform(-3, 3), 2),
+            True,
+            None,
+            [],
+            {},
+            [1, "a"],
+            {"a": [None]},
+            1e-7,
+        ]
         return pick.choice(scalars)
 
     def _enum(self, depth):
@@ -187,7 +267,12 @@ class Generator:
         return {"const": self._value()}
 
     def _union(self, depth):
-        return {"type": self.random.sample(["string", "integer", "boolean", "null", "array"], 2), "maxLength": 5, "maxItems": 2, "maximum": 50}
+        return {
+            "type": self.random.sample(["string", "integer", "boolean", "null", "array"], 2),
+            "maxLength": 5,
+            "maxItems": 2,
+            "maximum": 50,
+        }
 
     def _anything(self, depth):
         return self.random.choice([True, {}, {"title": "whatever"}])
@@ -214,14 +299,22 @@ class Generator:
     def _tuple(self, depth):
         pick = self.random
         found = {"type": "array", "prefixItems": [self.schema(depth) for _ in range(pick.randint(1, 3))]}
-        return found | pick.choice([{}, {"items": False}, {"items": self.schema(0)}, {"minItems": 2}, {"minItems": 5}, {"maxItems": 2}])
+        return found | pick.choice(
+            [{}, {"items": False}, {"items": self.schema(0)}, {"minItems": 2}, {"minItems": 5}, {"maxItems": 2}]
+        )
 
     def _anyOf(self, depth):
         return {"anyOf": [self.schema(depth) for _ in range(self.random.randint(1, 3))]}
 
     def _oneOf(self, depth):
         if self.random.random() < 0.5:
-            return {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": 3}, {"type": "object", "properties": {"a": self.schema(depth)}}]}
+            return {
+                "oneOf": [
+                    {"type": "string"},
+                    {"type": "integer", "minimum": 3},
+                    {"type": "object", "properties": {"a": self.schema(depth)}},
+                ]
+            }
         rows = []
         for name in ("red", "green"):
             properties = {"kind": {"const": name}, "value": self.schema(depth)}
@@ -230,5 +323,8 @@ class Generator:
 
     def _allOf(self, depth):
         one = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0}, "b": self.schema(depth)}, "required": ["a"]}
-        other = {"properties": {"a": {"maximum": 40}, "c": self.schema(0)}, "required": self.random.choice([["c"], ["b", "c"], ["a"]])}
+        other = {
+            "properties": {"a": {"maximum": 40}, "c": self.schema(0)},
+            "required": self.random.choice([["c"], ["b", "c"], ["a"]]),
+        }
         return {"allOf": [one, other], **self.random.choice([{}, {"minProperties": 1}, {"properties": {"b": True}}])}

@@ -58,7 +58,7 @@ class Positions:
 
 
 def within(tree, least, most, character):
-    """The tree of the texts of `tree` that have from `least` to `most` characters, spelled by `character`; None where it is too much."""
+    """The tree of the texts of `tree` that have from `least` to `most` characters, spelled by `character`; None: it is too much."""
     span = least if most is None else most
     try:
         positions = Positions(tree, MOST // (span + 1))

@@ -41,7 +41,8 @@ def matching(pattern, word, least, most, where):
     found = within(tree, least, most, characters)
     if found is None:
         name, other = "minLength" if shortest < least else "maxLength", "pattern" if word is None else "format"
-        fail(f"the keyword {name!r} cannot be enforced beside {other}", "less characters, or a pattern that implies it", None, where)
+        expected = "less characters, or a pattern that implies it"
+        fail(f"the keyword {name!r} cannot be enforced beside {other}", expected, None, where)
     return ("seq", [QUOTE, found, QUOTE])
 
 

@@ -13,7 +13,11 @@ import reflex
 
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 130}, "tags": {"items": {"enum": ["x", "y"]}}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "tags": {"items": {"enum": ["x", "y"]}},
+    },
     "required": ["name", "age"],
 }
 
@@ -90,7 +94,7 @@ def test_python(model):
         events = list(opened.generate("The", regex="[ab]{4}", stream=True))
         assert re.fullmatch("[ab]{4}", "".join(event.text for event in events))
         constraint.close()
-        with pytest.raises(reflex.ReflexError, match="only one constraint|at a time"):
+        with pytest.raises(reflex.ReflexError, match="at a time"):
             opened.generate("The", regex="a", choices=["b"])
         with pytest.raises(reflex.ReflexError, match="at a time"):
             opened.generate("The", regex="a", constraint=opened.constraint(choices=["b"]))

@@ -16,7 +16,7 @@ from reflex.gguf.reader import open_model
 from reflex.tokenizer import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pure"))
-from test_constrain import check_words  # noqa: E402
+from test_constrain import check_words
 
 PERSON = {
     "type": "object",
@@ -52,7 +52,9 @@ def test_hostile_logits_over_the_whole_vocabulary(name):
         for seed in range(12):
             schema = constrained.Generator(seed).document()
             constraint = constrained.bound(grammar_of(json_schema=schema), tokenizer)
-            text = constrained.complete(constraint, tokenizer, rules[names[seed % len(names)]], 80, temperature=seed % 2, seed=seed).text
+            text = constrained.complete(
+                constraint, tokenizer, rules[names[seed % len(names)]], 80, temperature=seed % 2, seed=seed
+            ).text
             assert Draft202012Validator(schema).is_valid(json.loads(text)), (schema, text)
             constraint.close()
         constraint = constrained.bound(grammar_of(regex=r"(\w+ ){2,5}\d{3}"), tokenizer)

@@ -1,4 +1,4 @@
-"""Constrained generation: choices and regular expressions against `re`, budgets, ends, hostile patterns, the words of vocabularies."""
+"""Constrained generation: choices and regular expressions against `re`, budgets, ends, hostile patterns, words of vocabularies."""
 
 import itertools
 import math
@@ -40,8 +40,36 @@ def matches(constraint, text):
 
 # ---- regular expressions ----
 
-SMALL = ["a", "ab|ba", "a*", "(a|b)*", "a+b?", "a{2}", "a{1,3}b", "(ab){0,2}", "a{2,}", "(a*)*", "(a?){3}", "((a|b){2}){1,2}", "[ab]c?", "[^a]"]
-SMALL += ["(a|ab)(c|bc)", "(a?b?){2,3}", "a{,2}", "(a{0,2}b){0,2}", "", "a||b", "((a{0,3}){0,3}){0,3}b", "^ab$|^c$", ".b", "(?:a)(?P<n>b)", "a*?b", "(|a)(|b)"]
+SMALL = [
+    "a",
+    "ab|ba",
+    "a*",
+    "(a|b)*",
+    "a+b?",
+    "a{2}",
+    "a{1,3}b",
+    "(ab){0,2}",
+    "a{2,}",
+    "(a*)*",
+    "(a?){3}",
+    "((a|b){2}){1,2}",
+    "[ab]c?",
+    "[^a]",
+]
+SMALL += [
+    "(a|ab)(c|bc)",
+    "(a?b?){2,3}",
+    "a{,2}",
+    "(a{0,2}b){0,2}",
+    "",
+    "a||b",
+    "((a{0,3}){0,3}){0,3}b",
+    "^ab$|^c$",
+    ".b",
+    "(?:a)(?P<n>b)",
+    "a*?b",
+    "(|a)(|b)",
+]
 
 
 @pytest.mark.parametrize("pattern", SMALL)
@@ -52,9 +80,44 @@ def test_every_short_text_is_judged_as_by_re(pattern):
     assert [t for t in texts if matches(constraint, t)] == [t for t in texts if wanted.fullmatch(t)]
 
 
-CLASSES = [r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", ".", r"\p{L}", r"\p{Lu}", r"\P{L}", r"[^\W\d]", r"[\s\S]", r"[\x41-\u00e9]", r"[^\D]", "[é-ÿ€😀]"]
+CLASSES = [
+    r"\d",
+    r"\D",
+    r"\w",
+    r"\W",
+    r"\s",
+    r"\S",
+    ".",
+    r"\p{L}",
+    r"\p{Lu}",
+    r"\P{L}",
+    r"[^\W\d]",
+    r"[\s\S]",
+    r"[\x41-\u00e9]",
+    r"[^\D]",
+    "[é-ÿ€😀]",
+]
 CLASSES += [r"\u{1F600}", r"[a\-z]", r"[a-]", r"\.", r"\x41", r"\cJ", r"[\b]", r"\n"]
-CODES = [*range(0x250), 0x37E, 0x660, 0x7FF, 0x800, 0x1680, 0x180E, 0x2028, 0x20AC, 0x3042, 0xD7FF, 0xE000, 0xFEFF, 0xFFFD, 0xFFFF, 0x10000, 0x1F600, 0x10FFFF]
+CODES = [
+    *range(0x250),
+    0x37E,
+    0x660,
+    0x7FF,
+    0x800,
+    0x1680,
+    0x180E,
+    0x2028,
+    0x20AC,
+    0x3042,
+    0xD7FF,
+    0xE000,
+    0xFEFF,
+    0xFFFD,
+    0xFFFF,
+    0x10000,
+    0x1F600,
+    0x10FFFF,
+]
 
 
 @pytest.mark.parametrize("pattern", CLASSES)
@@ -239,7 +302,9 @@ def test_many_choices_that_begin_alike():
     assert matches(constraint, many[-1]) and not matches(constraint, "item 50000") and len(grammar.kind) < 100
 
 
-@pytest.mark.parametrize("asked", [{"choices": [""]}, {"choices": ["\ud800"]}, {"choices": [1]}, {"regex": "a", "choices": ["b"]}, {}])
+@pytest.mark.parametrize(
+    "asked", [{"choices": [""]}, {"choices": ["\ud800"]}, {"choices": [1]}, {"regex": "a", "choices": ["b"]}, {}]
+)
 def test_choices_without_meaning(asked):
     with pytest.raises(InvalidInputError):
         grammar_of(**asked)
@@ -359,7 +424,10 @@ def test_the_same_seed_gives_the_same_text_whatever_was_cached():
     warm = bound(**asked)
     for seed in range(10):
         again = constrained.complete(warm, TOKENIZER, rules["noise"], 40, temperature=1.0, seed=seed)
-        assert again.token_ids == constrained.complete(bound(**asked), TOKENIZER, rules["noise"], 40, temperature=1.0, seed=seed).token_ids
+        assert (
+            again.token_ids
+            == constrained.complete(bound(**asked), TOKENIZER, rules["noise"], 40, temperature=1.0, seed=seed).token_ids
+        )
 
 
 def test_two_generations_may_share_a_constraint_and_states_may_be_forgotten(monkeypatch):

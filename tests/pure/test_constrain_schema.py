@@ -19,7 +19,7 @@ CHECKER = FormatChecker(["date", "email", "ipv4", "ipv6", "uuid"])
 
 @CHECKER.checks("date-time", raises=ValueError)
 def date_time(text):
-    return not isinstance(text, str) or "T" in text and datetime.datetime.fromisoformat(text).tzinfo is not None
+    return not isinstance(text, str) or ("T" in text and datetime.datetime.fromisoformat(text).tzinfo is not None)
 
 
 @CHECKER.checks("time", raises=ValueError)
@@ -29,7 +29,7 @@ def time(text):
 
 @CHECKER.checks("hostname")
 def hostname(text):
-    return not isinstance(text, str) or len(text) < 254 and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None
+    return not isinstance(text, str) or (len(text) < 254 and re.fullmatch(rf"{LABEL}(\.{LABEL})*", text) is not None)
 
 
 def validator(schema):
@@ -79,17 +79,30 @@ def judge(schema):
     return allowed
 
 
-NODE = {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#"}}, "required": ["v"], "additionalProperties": False}
+NODE = {
+    "type": "object",
+    "properties": {"v": {"type": "integer"}, "next": {"$ref": "#"}},
+    "required": ["v"],
+    "additionalProperties": False,
+}
 # schema -> (texts that may be written, texts that may not)
 LANGUAGES = [
     (True, ["1", "null", '{"a":[{}]}', '"\\u0001é\\n"', "[[],{}]"], ["{}{}", "[1, 2]", "01", "-", "tru", '"\n"', '"\\u00e9"', ""]),
     ({}, ["-1.5e+3", "false"], [".5", "1.", "1e", "+1"]),
     ({"const": 1}, ["1"], ["1.0", "true"]),
-    ({"enum": [1, True, None, "x", [1, {"a": 2}]], "type": ["boolean", "array", "null"]}, ["true", "null", '[1,{"a":2}]'], ["1", '"x"']),
+    (
+        {"enum": [1, True, None, "x", [1, {"a": 2}]], "type": ["boolean", "array", "null"]},
+        ["true", "null", '[1,{"a":2}]'],
+        ["1", '"x"'],
+    ),
     ({"allOf": [{"enum": [1, 2, 3]}, {"enum": [2.0, 3, True]}, {"maximum": 2.5}]}, ["2"], ["3", "1", "true", "2.0"]),
     ({"minimum": 3, "exclusiveMinimum": 3, "maximum": 5, "type": "integer"}, ["4", "5"], ["3", "6", "-4", "04"]),
     ({"exclusiveMinimum": 3, "minimum": 3, "maximum": 5, "type": "integer"}, ["4", "5"], ["3"]),
-    ({"allOf": [{"minimum": 2}, {"minimum": 7}, {"minimum": 4}, {"maximum": 9}, {"maximum": 8}], "type": "integer"}, ["7", "8"], ["6", "9"]),
+    (
+        {"allOf": [{"minimum": 2}, {"minimum": 7}, {"minimum": 4}, {"maximum": 9}, {"maximum": 8}], "type": "integer"},
+        ["7", "8"],
+        ["6", "9"],
+    ),
     ({"type": "integer", "minimum": -12, "maximum": 105}, ["-12", "0", "105", "99", "-9"], ["-13", "106", "-0", "1000"]),
     ({"type": "integer", "multipleOf": 7, "minimum": 1}, ["7", "700"], ["0", "8", "-7"]),
     ({"type": "integer", "multipleOf": 5000, "minimum": 1, "maximum": 20000}, ["5000", "20000"], ["0", "500"]),
@@ -104,35 +117,80 @@ LANGUAGES = [
     ({"type": "string", "pattern": "^a+$", "maxLength": 3, "minLength": 2}, ['"aa"', '"aaa"'], ['"a"', '"aaaa"', '"ab"']),
     ({"type": "string", "pattern": "b", "maxLength": 3}, ['"b"', '"xb"', '"\\n\\"b"'], ['"xxxb"', '"aaa"', '""']),
     ({"type": "string", "pattern": "^(ab?|c{2,3})*$", "minLength": 5}, ['"ababa"', '"ccacc"'], ['"abab"', '"ccccb"', '"aaac"']),
-    ({"type": "array", "items": {"type": "null"}, "minItems": 1, "maxItems": 2}, ["[null]", "[null,null]"], ["[]", "[null,null,null]", "[null,]"]),
+    (
+        {"type": "array", "items": {"type": "null"}, "minItems": 1, "maxItems": 2},
+        ["[null]", "[null,null]"],
+        ["[]", "[null,null,null]", "[null,]"],
+    ),
     ({"prefixItems": [{"const": 1}, {"const": 2}]}, ["[]", "[1]", "[1,2]"], ["[1,2,3]", "[2]"]),
     ({"prefixItems": [{"const": 1}], "items": {"const": 2}, "minItems": 2}, ["[1,2]", "[1,2,2]"], ["[1]", "[1,1]"]),
     ({"prefixItems": [{"const": 1}], "minItems": 2}, ['[1,"x"]'], ["[1]"]),
     ({"items": [{"const": 1}], "additionalItems": False}, ["[1]", "[]"], ["[1,1]"]),
     ({"type": "array", "uniqueItems": True, "maxItems": 1}, ["[]", "[3]"], ["[3,3]"]),
-    ({"properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["b"]}, ['{"b":2}', '{"a":1,"b":2}'], ["{}", '{"a":1}', '{"b":2,"a":1}', "3"]),
+    (
+        {"properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["b"]},
+        ['{"b":2}', '{"a":1,"b":2}'],
+        ["{}", '{"a":1}', '{"b":2,"a":1}', "3"],
+    ),
     ({"properties": {}, "type": "object"}, ["{}"], ['{"a":1}']),
     ({"type": "object"}, ["{}", '{"a":1,"b":{}}'], ['{"a":}', '{"a\\n":1}', "{a:1}"]),
-    ({"additionalProperties": {"const": 1}, "properties": {"ab": {"const": 2}, "a": {"const": 3}}}, ['{"ab":2}', '{"ab":2,"abc":1,"x":1}', '{"b":1}'],
-     ['{"ab":1}', '{"x":1,"ab":2}', '{"a":1}', '{"":2}']),
+    (
+        {"additionalProperties": {"const": 1}, "properties": {"ab": {"const": 2}, "a": {"const": 3}}},
+        ['{"ab":2}', '{"ab":2,"abc":1,"x":1}', '{"b":1}'],
+        ['{"ab":1}', '{"x":1,"ab":2}', '{"a":1}', '{"":2}'],
+    ),
     ({"required": ["x"], "additionalProperties": {"const": 1}}, ['{"x":1}', '{"x":1,"y":1}'], ["{}", '{"y":1}', '{"x":2}']),
     ({"properties": {"a": True, "b": True}, "minProperties": 1, "additionalProperties": False}, ['{"a":1}'], ["{}"]),
     ({"properties": {"a": {"const": 1}, "b": {"const": 1}}, "maxProperties": 1}, ['{"a":1}', "{}"], ['{"a":1,"b":1}']),
-    ({"allOf": [{"properties": {"a": {"minimum": 1}}, "additionalProperties": {"maximum": 3}}, {"properties": {"b": {"type": "integer"}}}],
-      "required": ["b"], "type": "object"}, ['{"b":3}'], ['{"b":4}', '{"b":3,"c":4}']),
-    ({"allOf": [{"properties": {"a": {"minimum": 1}}}, {"properties": {"a": {"maximum": 2, "type": "integer"}}, "required": ["a"]}]},
-     ['{"a":1}', '{"a":2}'], ['{"a":0}', '{"a":3}', "{}"]),
-    ({"allOf": [{"properties": {"a": True}, "additionalProperties": False}, {"properties": {"b": True}}], "type": "object"}, ["{}", '{"a":1}'], ['{"b":1}']),
+    (
+        {
+            "allOf": [
+                {"properties": {"a": {"minimum": 1}}, "additionalProperties": {"maximum": 3}},
+                {"properties": {"b": {"type": "integer"}}},
+            ],
+            "required": ["b"],
+            "type": "object",
+        },
+        ['{"b":3}'],
+        ['{"b":4}', '{"b":3,"c":4}'],
+    ),
+    (
+        {
+            "allOf": [
+                {"properties": {"a": {"minimum": 1}}},
+                {"properties": {"a": {"maximum": 2, "type": "integer"}}, "required": ["a"]},
+            ]
+        },
+        ['{"a":1}', '{"a":2}'],
+        ['{"a":0}', '{"a":3}', "{}"],
+    ),
+    (
+        {"allOf": [{"properties": {"a": True}, "additionalProperties": False}, {"properties": {"b": True}}], "type": "object"},
+        ["{}", '{"a":1}'],
+        ['{"b":1}'],
+    ),
     ({"anyOf": [{"const": 1}, {"type": "string"}], "maxLength": 1}, ["1", '"a"'], ["2", '"ab"']),
     ({"anyOf": [{"minimum": 3}, {"maximum": -3}], "type": "integer"}, ["3", "-3"], ["2", '"a"']),
     ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, ["1", '"a"'], ["null"]),
     ({"oneOf": [{"const": 1}, {"const": 2}, {"enum": [3, 4]}]}, ["1", "4"], ["5"]),
     ({"oneOf": [{"type": "number", "maximum": 1}, {"type": "number", "exclusiveMinimum": 1}]}, ["1", "2"], ["null"]),
-    ({"oneOf": [{"properties": {"a": True}, "required": ["a"], "additionalProperties": False}, {"properties": {"b": True}, "required": ["b"]}]},
-     ['{"a":1}', '{"b":1}'], ["{}"]),
+    (
+        {
+            "oneOf": [
+                {"properties": {"a": True}, "required": ["a"], "additionalProperties": False},
+                {"properties": {"b": True}, "required": ["b"]},
+            ]
+        },
+        ['{"a":1}', '{"b":1}'],
+        ["{}"],
+    ),
     (NODE, ['{"v":1}', '{"v":1,"next":{"v":2,"next":{"v":3}}}'], ['{"v":1,"next":{}}', '{"next":{"v":1}}']),
     ({"$defs": {"a/b": {"const": 7}}, "$ref": "#/$defs/a~1b", "title": "seven"}, ["7"], ["8"]),
-    ({"$defs": {"s": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/s", "maxLength": 1}}}, ['{"x":"a"}'], ['{"x":"ab"}']),
+    (
+        {"$defs": {"s": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/s", "maxLength": 1}}},
+        ['{"x":"a"}'],
+        ['{"x":"ab"}'],
+    ),
     ({"type": "string", "format": "date"}, ['"2024-12-31"', '"2024-02-28"'], ['"2023-02-29"', '"2024-13-01"', '"2024-04-31"']),
     ({"type": "string", "format": "ipv4", "maxLength": 15}, ['"255.0.10.1"'], ['"256.0.0.1"', '"01.1.1.1"']),
     ('\ufeff {"type": "null", "default": 1.50}\n', ["null"], ["1"]),
@@ -172,8 +230,15 @@ REFUSED = [
     ({"oneOf": [{"type": "integer"}, {"enum": ["a", 2.0]}]}, "nothing tells alternatives"),
     ({"oneOf": [{"maximum": 1}, {"minimum": 1}]}, "nothing tells alternatives"),
     ({"oneOf": [{"properties": {"k": {"const": 1}}}, {"properties": {"k": {"const": 2}}}]}, "nothing tells alternatives"),
-    ({"oneOf": [{"properties": {"a": True}, "required": ["a"]}, {"properties": {"b": True}, "required": ["b"], "additionalProperties": True}]},
-     "nothing tells alternatives"),
+    (
+        {
+            "oneOf": [
+                {"properties": {"a": True}, "required": ["a"]},
+                {"properties": {"b": True}, "required": ["b"], "additionalProperties": True},
+            ]
+        },
+        "nothing tells alternatives",
+    ),
     ({"type": "strin"}, "type has no meaning"),
     ({"type": []}, "type has no meaning"),
     ({"enum": []}, "enum has no meaning"),
@@ -271,5 +336,5 @@ def test_nesting_stays_within_what_readers_take():
     """Logits that want brackets: the text closes all of them within the budget, and json reads it."""
     constraint = constrained.bound(grammar_of(json_schema=True), TOKENIZER)
     generation = constrained.complete(constraint, TOKENIZER, constrained.rules(TOKENIZER, 0)["nesting"], 2000)
-    assert 20 < generation.text.count("[") + generation.text.count("{")
+    assert generation.text.count("[") + generation.text.count("{") > 20
     json.loads(generation.text)
