@@ -113,6 +113,17 @@ def test_the_command_decodes_on_the_device(library, model, tmp_path):
     assert 1 <= run.count("cuGraphLaunch") <= 8
 
 
+@pytest.mark.parametrize("settings", [(), ("--temperature", "0.8", "--top-k", "5", "--seed", "3")])
+def test_a_constraint_chooses_on_the_host(library, model, tmp_path, settings):
+    """Whatever the device computes (here nothing), the text is one of the choices, and no decode graph is made."""
+    log = tmp_path / "calls.log"
+    words = ("--choices", " fox jumps", "--choices", " dog", "--max-tokens", "12", "--backend", "cuda", *settings)
+    done = process.reflex("generate", model, "hello", *words, env=fake.environment(library, log))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode()[:-1] in (" fox jumps", " dog")
+    assert "sample_bins" not in Calls(log.read_text().splitlines(), None, 0).kernels(captured=True)
+
+
 def test_one_graph_serves_every_run_of_its_kind(calls):
     once, thrice = calls("decode(5, 3)"), calls("[decode(5, 3), decode(5, 9), decode(5, 20)]")
     assert [len(tokens) for tokens in thrice.result] == [5, 5, 5]
