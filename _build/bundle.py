@@ -11,6 +11,7 @@ ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "ref
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
 STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.front", "reflex.native"),
+    ("reflex.cli.system1",),  # with its rules, which would bring the whole of score along
     ("reflex.backends.cuda.device",),
     ("reflex.open", "reflex.gguf.ahead"),
     ("reflex.session", "reflex.tokenizer"),
