@@ -58,9 +58,12 @@ def stats_cases(random):
     yield Stats("no number", x, wanted)
 
 
-def logprobs_case(label, rows, columns, count, random, **given):
+def logprobs_case(label, rows, columns, count, random, extreme=False, **given):
     x = 4 * random.standard_normal((rows, columns), "float32")
     x[-1, columns // 2] = 40.0  # nearly certain: its logarithm is close to 0
+    if extreme:
+        x[:] = -1000.0
+        x[:, columns // 3], x[:, columns // 2] = 1000.0, 999.0
     stats = stats_of(x)
     which, ids = random.integers(0, rows, count).astype("int32"), random.integers(0, columns, count).astype("int32")
     which[-1], ids[-1] = rows - 1, columns // 2
@@ -77,6 +80,7 @@ def cases():
     yield from stats_cases(random)
     yield logprobs_case("one", 1, 33, 1, random)
     yield logprobs_case("many", 3, 1000, 131, random)
+    yield logprobs_case("extreme", 2, 1000, 131, random, extreme=True)
 
 
 def bench():
