@@ -14,12 +14,13 @@ from .. import native
 from ..errors import InvalidInputError
 from ..sample import uniform
 from .grammar import NEVER, RARE
-from .states import DEAD, FULL, IMPOSSIBLE, ROOM, UNKNOWN, States
+from .states import DEAD, FULL, IMPOSSIBLE, NEAR, ROOM, UNKNOWN, States
 from .words import Words
 
 TABLE, COSTS, EXACT, TEXT, ENTRIES, FIRST, PENDING, MISSING, INEXACT = range(9)  # int64 of kernels/host/constrain.py
-MISSING_COUNT, INEXACT_COUNT, PAIRS, MOST, LONGEST, FIELDS = 10, 11, 12, 13, 14, 15
+MISSING_COUNT, INEXACT_COUNT, PAIRS, MOST, LONGEST, FROM, TO, FIELDS = range(10, 18)
 LISTED = 1 << 16  # questions of a round
+ALL = 1 << 40  # bytes that no word has
 FREE = 1 << 20  # a number of tokens that limits nothing
 WORK = 50_000  # places looked at for one token, the shortest way aside, before the rest of the vocabulary is left out
 FRESH = 8192  # the same for states
@@ -32,6 +33,7 @@ class Constraint:
     def __init__(self, grammar, tokenizer, size):
         self.library = native.library()
         self.masks = {}  # state -> (Mapping, most tokens that any of its tokens needs)
+        self._short = {}  # outline of states -> (mask of the words up to NEAR bytes, most tokens that any of them needs)
         self._owned = []  # what gives back memory
         self.size = size
         self.tokenizer = tokenizer
@@ -47,7 +49,7 @@ class Constraint:
         self._owned += [block.free for block in blocks]
         self._scratch, self._waiting, self._missing, self._inexact, self.gathered = blocks
         fields = (states.table, states.costs_at, states.exact_at, words.text, words.entries, words.first)
-        fields += (self._waiting.address, self._missing.address, self._inexact.address, 0, 0, 0, LISTED, 0, words.longest)
+        fields += (self._waiting.address, self._missing.address, self._inexact.address, 0, 0, 0, LISTED, 0, words.longest, 0, ALL)
         self._context = (native.Int64 * FIELDS)(*fields)
         self._fields = native.view(native.address_of(self._context), FIELDS, "q")
         if states.distance(states.start) == NEVER:
@@ -79,6 +81,7 @@ class Constraint:
         for mapping, _ in self.masks.values():
             mapping.free()
         self.masks.clear()
+        self._short.clear()
         self.states.restart()
 
     # ---- lengths ----
@@ -127,11 +130,32 @@ class Constraint:
             if len(self.masks) == MASKS:
                 self.masks.pop(next(iter(self.masks)))[0].free()
             mapping = native.alloc(self.mask_bytes, "allowed tokens")
-            found = self.masks[state] = mapping, self._fill(state, FREE, mapping.address)
+            found = self.masks[state] = mapping, self._free(state, mapping.address)
         if limit >= found[1]:
             return found[0].address
         self._fill(state, limit, self._scratch.address)
         return self._scratch.address
+
+    def _free(self, state, address):
+        """Work out a mask without a limit; most of it may be known from a state that differs in a number of repetitions only."""
+        outline = self.states.outline(state)
+        if outline is None:
+            return self._fill(state, FREE, address)
+        bits = native.view(address, self.mask_bytes)
+        if outline not in self._short:
+            self._fields[TO] = NEAR
+            most = self._fill(state, FREE, address)
+            self._fields[TO] = ALL
+            if len(self._short) == MASKS:
+                self._short.clear()
+            self._short[outline] = bytes(bits), most
+        short, most = self._short[outline]
+        self._fields[FROM] = NEAR + 1
+        most = max(most, self._fill(state, FREE, address))
+        self._fields[FROM] = 0
+        both = int.from_bytes(bits, "little") | int.from_bytes(short, "little")
+        bits[:] = both.to_bytes(self.mask_bytes, "little")
+        return most
 
     def _fill(self, state, limit, address):
         """Work out a mask; returns the most tokens that the rest takes after any of its tokens."""

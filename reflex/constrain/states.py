@@ -17,6 +17,7 @@ WIDTH = 512  # places of a state
 STEPS = 8192  # places looked at for one state before the nearest are preferred
 ROOM = 1 << 17  # states in the table; pages of it cost memory once touched
 FULL = 1 << 15  # states after which the table is emptied, between tokens
+NEAR = 16  # bytes: most words are no longer
 FEW, IMPOSSIBLE = 1 << 28, 1 << 29  # RARE and IMPOSSIBLE of kernels/host/constrain.py
 ROW = 1024  # bytes of a table's row
 
@@ -24,14 +25,16 @@ ROW = 1024  # bytes of a table's row
 class Frame:
     """What follows the end of a body: the rest of a rule (`count` -1), or further rounds of a loop (`count` rounds done)."""
 
-    __slots__ = ("cost", "count", "depth", "node", "parent")
+    __slots__ = ("cost", "count", "depth", "far", "node", "outline", "parent")
 
-    def __init__(self, node, count, parent, cost, depth):
+    def __init__(self, node, count, parent, cost, depth, far, outline):
         self.node = node
         self.count = count
         self.parent = parent
         self.cost = cost  # bytes from the end of the body to the end of everything
         self.depth = depth  # rules around
+        self.far = far  # whether this or a frame around it is a loop that NEAR rounds cannot fill
+        self.outline = outline  # a number that frames share which differ only in how far they are
 
 
 class States:
@@ -59,6 +62,7 @@ class States:
         self.goes_on = []  # whether anything may follow
         self._numbers = {}
         self._frames = {}
+        self._outlines = {}
         self._next = {}
         self.start = self._state(self._closed([(self.grammar.start, None)]))
 
@@ -82,12 +86,17 @@ class States:
         if count < 0:
             cost, height, inner = costs[node] + after, heights[node], depth + 1
         else:
-            body, again, least, _, behind = grammar.data[node]
+            body, again, least, most, behind = grammar.data[node]
             left = max(0, least - count - 1) if costs[body] else 0
             cost = (left * costs[again] if left else 0) + costs[behind] + after
             height, inner = max(heights[again] if left else 0, heights[behind]), depth
-        alive = cost < NEVER and depth + height <= DEEPEST
-        found = self._frames[key] = Frame(node, count, parent, cost, inner) if alive else None
+        found = None
+        if cost < NEVER and depth + height <= DEEPEST:
+            far = count >= 0 and not left and most is not None and most - count > NEAR + 2
+            name = node, -2 if far else count, parent.outline if parent else 0
+            outline = self._outlines.setdefault(name, len(self._outlines) + 1)
+            found = Frame(node, count, parent, cost, inner, far or (parent is not None and parent.far), outline)
+        self._frames[key] = found
         return found
 
     def _expanded(self, node, frame, fresh):
@@ -198,6 +207,13 @@ class States:
         self.costs[number] = self._short(self.distance(number))
         self.exact[number] = UNKNOWN
         return number
+
+    def outline(self, state):
+        """What states share that allow the same words of up to NEAR bytes; None for a state that is alone."""
+        places = self.places[state]
+        if not any(frame and frame.far for _, frame in places):
+            return None
+        return frozenset((node, frame.outline if frame else 0) for node, frame in places)
 
     def distance(self, state):
         """Bytes to the nearest end, each RARE where no token spells it alone."""

@@ -450,6 +450,28 @@ def test_two_generations_may_share_a_constraint_and_states_may_be_forgotten(monk
     assert found == alone and shared.states.epoch > 3
 
 
+COUNTED = ["[a-z ]{0,60}!", "([a-z]{1,40} ){2,50}x", "((a|b){0,30}c){0,30}", "x{0,25}(y|z{0,30})", "(ab?){3,40}"]
+
+
+@pytest.mark.parametrize("pattern", COUNTED)
+def test_states_that_differ_in_a_count_share_what_is_the_same(pattern):
+    """Along a text, the mask of every state equals that of a constraint which shares nothing; most short words are not looked at again."""
+    shared, alone = bound(regex=pattern), bound(regex=pattern)
+    alone.states.outline = lambda state: None
+    rules = constrained.rules(TOKENIZER, 2)
+    for rule in ("noise", "longest", "flat"):
+        walks = [constrained.begin(constraint, 200) for constraint in (shared, alone)]
+        while not walks[0].finished and walks[0].left > 110:
+            masks = [native.bytes_at(w.constraint.mask(w.state, 1 << 20), w.constraint.mask_bytes) for w in walks]
+            assert masks[0] == masks[1]
+            token = walks[0].pick(memoryview(rules[rule](walks[0].left)), Sampling(), 0)
+            if token in TOKENIZER.eog:
+                break
+            for walk in walks:
+                walk.accept(token)
+    assert 0 < len(shared._short) < len(shared.masks)
+
+
 # ---- the words of real vocabularies ----
 
 

@@ -27,6 +27,7 @@ TABLE, COSTS, EXACT, TEXT, ENTRIES, FIRST, PENDING, MISSING, INEXACT = 0, 8, 16,
 PENDING_COUNT, MISSING_COUNT, INEXACT_COUNT, ROOM = 72, 80, 88, 96  # ROOM: pairs that fit MISSING, numbers that fit INEXACT
 MOST = 104  # the largest need of an allowed token's state
 LONGEST = 112  # bytes of the longest word
+FROM, TO = 120, 128  # only words of so many bytes are looked at
 ENTRY, WAITING = 12, 12  # bytes: (id, begin, end), (entry, state, place in the text)
 NORMAL, USER_DEFINED, BYTE = 1, 4, 6  # tokenizer.ggml.token_type
 PLAIN, ESCAPED, LETTERS = 0, 1, 2  # how NORMAL tokens are spelled
@@ -244,18 +245,23 @@ def judge(context, entry, state, at, limit, mask):
 
 @export
 def constrain_begin(context, state, limit, mask):
-    """Set the bits of the tokens allowed in `state` in the zeroed mask; returns how many tokens wait for an answer."""
+    """Set the bits of the tokens allowed in `state`, which are zero in the mask; returns how many tokens wait for an answer."""
     store_64(context + PENDING_COUNT, 0)
     store_64(context + MISSING_COUNT, 0)
     store_64(context + INEXACT_COUNT, 0)
     store_64(context + MOST, 0)
     row = load_i64(context + TABLE) + (state << 10)
+    least = load_i64(context + FROM)
+    most = load_i64(context + TO)
     first = load_i64(context + FIRST)
     entries = load_i64(context + ENTRIES)
     for b in range(256):
         if load_u32(row + 4 * b) != DEAD:
             for entry in range(load_u32(first + 4 * b), load_u32(first + 4 * b + 4)):
-                judge(context, entry, state, load_u32(entries + ENTRY * entry + 4), limit, mask)
+                begin = load_u32(entries + ENTRY * entry + 4)
+                size = load_u32(entries + ENTRY * entry + 8) - begin
+                if size >= least and size <= most:
+                    judge(context, entry, state, begin, limit, mask)
     return load_i64(context + PENDING_COUNT)
 
 
