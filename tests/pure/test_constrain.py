@@ -455,7 +455,7 @@ COUNTED = ["[a-z ]{0,60}!", "([a-z]{1,40} ){2,50}x", "((a|b){0,30}c){0,30}", "x{
 
 @pytest.mark.parametrize("pattern", COUNTED)
 def test_states_that_differ_in_a_count_share_what_is_the_same(pattern):
-    """Along a text, the mask of every state equals that of a constraint which shares nothing; most short words are not looked at again."""
+    """Along a text, the mask of every state equals that of a constraint which shares nothing."""
     shared, alone = bound(regex=pattern), bound(regex=pattern)
     alone.states.outline = lambda state: None
     rules = constrained.rules(TOKENIZER, 2)
