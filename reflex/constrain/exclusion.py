@@ -3,7 +3,7 @@
 `apart` answers yes only where it is proven: a wrong yes would let a text through that satisfies both alternatives of a oneOf.
 """
 
-from .facts import Facts, key, less, type_of
+from .facts import TYPES, Facts, key, less, type_of
 from .jsontext import exact
 
 
@@ -63,7 +63,7 @@ def _matches(tree, text):
 
     grammar = Grammar()
     grammar.start = grammar.build(tree, grammar.end)
-    grammar.settle([True] * 256)
+    grammar.settle([True] * 256, [True] * 256)
     states = States(grammar)
     state = states.start
     for byte in text.encode("utf-8", "surrogatepass"):
@@ -97,7 +97,7 @@ def apart(one, other, depth=0):
         return True
     if one.values is not None:
         return not any(accepts(one, value) and accepts(other, value) for value in one.values)
-    kinds = one.generated()
+    kinds = one.generated() if not one.groups else one.types or set(TYPES)  # an alternative may name its types itself
     common = kinds if other.types is None else kinds & other.types
     common = common - {"integer"} if "number" in common else common
     if other.values is not None:

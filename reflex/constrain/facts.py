@@ -40,7 +40,7 @@ KEYWORDS = {  # enforced keyword -> the types of values it speaks of, and what t
 ANNOTATIONS = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$comment")
 ANNOTATIONS += ("$defs", "definitions", "$id", "$anchor")
 COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-NESTING = 48  # schemas inside schemas that are no references
+NESTING = 48  # schemas inside schemas, a reference that leads back counts once
 
 
 def fail(message, expected=None, found=None, where=None):
@@ -170,7 +170,7 @@ class Facts:
             fail("this is no schema", "an object, true or false", write(schema), self.schemas.place(schema))
         for name in schema:
             if name not in KEYWORDS and name not in ANNOTATIONS:
-                near = closest(name, [*KEYWORDS, *ANNOTATIONS])
+                near = closest(str(name), [*KEYWORDS, *ANNOTATIONS])
                 expected = f"a keyword of docs/constrain.md (near: {near})"
                 fail(f"the keyword {name!r} cannot be enforced", expected, None, self.schemas.place(schema))
         if "$id" in schema and schema is not self.schemas.root:

@@ -27,6 +27,15 @@ RARE = 1 << 80  # cost of a byte that no token spells alone
 DEEPEST = 64  # rules inside rules
 
 
+def _following(flags):
+    """For each byte the next one, itself included, that is flagged; 256 where none is."""
+    found, nearest = [0] * 256, 256
+    for byte in range(255, -1, -1):
+        nearest = byte if flags[byte] else nearest
+        found[byte] = nearest
+    return found
+
+
 class Grammar:
     """kind[i] and data[i] of each node:
     BYTES ((first, last, node), ...) ascending; SPLIT (node, ...); CALL (rule name, node after);
@@ -57,10 +66,12 @@ class Grammar:
         return getattr(self, "_" + tree[0])(target, *tree[1:])
 
     def bind(self, session):
-        """The Constraint of this grammar for the model of a session."""
+        """The Constraint of this grammar for the model of a session. The costs are the model's, so it gets a copy."""
         from .guide import Constraint
 
-        return Constraint(self, session.tokenizer, session.plan.vocabulary)
+        copy = object.__new__(Grammar)
+        vars(copy).update(vars(self))
+        return Constraint(copy, session.tokenizer, session.plan.vocabulary)
 
     # ---- texts ----
 
@@ -191,13 +202,9 @@ class Grammar:
 
     # ---- costs ----
 
-    def settle(self, single):
-        """Work out costs and heights for a vocabulary; `single`: 256 truth values, whether a byte is a token of its own."""
-        following, nearest = [0] * 256, 256  # the next byte from here on that is one
-        for byte in range(255, -1, -1):
-            nearest = byte if single[byte] else nearest
-            following[byte] = nearest
-        self.following = following
+    def settle(self, single, inner):
+        """Work out costs and heights for a vocabulary: 256 truth values, whether a byte is a token of its own, and is in any."""
+        self.single, self.inner = _following(single), _following(inner)
         count = len(self.kind)
         self.costs, self.heights = [NEVER] * count, [0] * count
         before = [[] for _ in range(count)]  # nodes that lead to each
@@ -230,7 +237,12 @@ class Grammar:
         return (data[0], data[1], data[4]) if kind == LOOP else ()
 
     def edge_cost(self, first, last):
-        return 1 if self.following[first] <= last else RARE
+        """What the cheapest byte of a range costs."""
+        return 1 if self.single[first] <= last else RARE if self.inner[first] <= last else NEVER
+
+    def edge_byte(self, first, last):
+        """That byte."""
+        return self.single[first] if self.single[first] <= last else self.inner[first]
 
     def _cost(self, node):
         """(bytes, height) of the shortest way from a node to its END, from what is known of its neighbours."""

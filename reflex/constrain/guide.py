@@ -24,6 +24,7 @@ ALL = 1 << 40  # bytes that no word has
 FREE = 1 << 20  # a number of tokens that limits nothing
 WORK = 50_000  # places looked at for one token, the shortest way aside, before the rest of the vocabulary is left out
 FRESH = 8192  # the same for states
+UNSPELLED = "the tokens of this model cannot spell a text that satisfies the constraint"
 MASKS = 1024  # sets of allowed tokens kept
 
 
@@ -40,7 +41,7 @@ class Constraint:
         self.ends = sorted(token for token in tokenizer.eog if token < size)
         self.words = words = Words(tokenizer, size)
         self._owned.append(words.close)
-        grammar.settle(words.single)
+        grammar.settle(words.single, words.inner)
         self.states = states = States(grammar)
         self._owned.append(states.close)
         self.mask_bytes = 8 * ((size + 63) // 64)
@@ -53,7 +54,15 @@ class Constraint:
         self._context = (native.Int64 * FIELDS)(*fields)
         self._fields = native.view(native.address_of(self._context), FIELDS, "q")
         if states.distance(states.start) == NEVER:
-            raise InvalidInputError("no text satisfies the constraint", remedy="look for bounds that contradict each other")
+            raise self._empty(grammar)
+
+    @staticmethod
+    def _empty(grammar):
+        """Why there is no text at all, as an error."""
+        grammar.settle([True] * 256, [True] * 256)
+        if grammar.costs[grammar.start] == NEVER:
+            return InvalidInputError("no text satisfies the constraint", remedy="look for bounds that contradict each other")
+        return InvalidInputError(UNSPELLED)
 
     def begin(self, session, most, stops=()):
         """A Walk of at most `most` tokens; refused where no result fits them, or where a stop text could cut one."""
@@ -70,7 +79,7 @@ class Constraint:
             if least <= most:
                 least = self.need(self.states.start)
             if least >= IMPOSSIBLE:
-                raise InvalidInputError("the tokens of this model cannot spell a text that satisfies the constraint")
+                raise InvalidInputError(UNSPELLED)
             if least > most:
                 remedy = f"allow at least {least} tokens (--max-tokens)"
                 raise InvalidInputError("no result of the constraint fits", f"at least {least} tokens", most, remedy=remedy)

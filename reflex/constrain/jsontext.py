@@ -8,6 +8,7 @@ from ..errors import InvalidInputError
 SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
 SPACE = " \t\r\n"
 LARGEST_EXPONENT = 400
+LARGEST_BITS = 1400
 
 
 class Decimal(float):
@@ -63,10 +64,14 @@ def read(text):
 def write(value):
     """The one text of a value: no spaces, members as they come, only what must be escaped is."""
     if isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise InvalidInputError("the JSON schema holds a lone surrogate", "Unicode text", ascii(value))
         return '"' + "".join(SHORT.get(c) or (c if c >= " " else f"\\u{ord(c):04x}") for c in value) + '"'
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
+        if value.bit_length() > LARGEST_BITS:
+            raise InvalidInputError("a number of the JSON schema is too large", f"at most {LARGEST_BITS} bits", value.bit_length())
         return int.__repr__(value)
     if isinstance(value, float):
         if value - value:
@@ -82,7 +87,7 @@ def write(value):
 def exact(value):
     """(n, k) with value = n / 10^k, k at least 0, of an int or float by its decimal digits."""
     if isinstance(value, int):
-        return int(value), 0
+        return int(write(int(value))), 0
     digits, _, exponent = write(value).lower().partition("e")
     whole, _, fraction = digits.partition(".")
     power = int(exponent or 0) - len(fraction)

@@ -69,12 +69,12 @@ Annotations without effect: {annotations}. Any other keyword is an error.
 
 `format`: {formats}.
 
-Schemas may refer to themselves: nesting then ends with the tokens, or {deepest} references deep. Members of names
+Schemas may refer to themselves: the text then nests until the tokens end, or {deepest} references deep. Members of names
 that are not in `properties` could come twice; readers keep the last, which satisfies the schema too.
 
 ## Limits
 
-A constraint has at most {limit:,} parts, schemas are nested at most {nesting} deep beside references, and a divisor
+A constraint has at most {limit:,} parts, schemas are nested at most {nesting} deep, and a divisor
 (`multipleOf`) is at most {remainders:,} unless bounds leave few numbers. Numbers of repetitions cost nothing, however
 large. Where an expression is so
 ambiguous that a text can be read in more than hundreds of ways at once, the ways nearest to an end are kept: then

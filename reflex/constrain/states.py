@@ -10,6 +10,7 @@ can do is to lose some of its texts, never the way to an end. Called by guide.
 from _heapq import heappop, heappush
 
 from .. import native
+from ..errors import InternalError
 from .grammar import BYTES, CALL, DEEPEST, END, LOOP, NEVER, RARE, SPLIT
 
 DEAD, UNKNOWN = -1, -2
@@ -193,6 +194,8 @@ class States:
         if number is not None:
             return number
         number = self._numbers[key] = len(self.places)
+        if number == ROOM:
+            raise InternalError("a constraint has more states than there is room for", f"at most {ROOM}")
         self.places.append(places)
         row, end = bytearray(b"\xff" * ROW), False
         for node, _ in places:
@@ -259,8 +262,7 @@ class States:
             node = min(self.places[state], key=lambda place: self.cost(*place))[0]
             ways = ((grammar.edge_cost(a, z) + grammar.costs[t], grammar.heights[t], a, z) for a, z, t in grammar.data[node])
             first, last = min(ways)[2:]
-            byte = grammar.following[first]
-            byte = byte if byte <= last else first
+            byte = grammar.edge_byte(first, last)
             found = self._next[state] = byte, self.step(state, byte)
         return found
 

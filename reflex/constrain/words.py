@@ -15,7 +15,7 @@ LAST = (1 << 31) - 1
 
 
 class Words:
-    """`single[b]`: whether byte b is a token of its own. `longest`: bytes of the longest token."""
+    """`single[b]`: whether byte b is a token of its own; `inner[b]`: whether any has it. `longest`: bytes of the longest token."""
 
     def __init__(self, tokenizer, size):
         self.library = native.library()
@@ -36,6 +36,8 @@ class Words:
             raise TokenizerError("tokenizer.ggml.tokens has a string longer than the array")
         self.longest = native.view(self.first, 258, "I")[257]
         self.single = native.view(self.first + 4 * 258, 256).tolist()
+        text = native.bytes_at(self.text, nbytes) if 0 in self.single else b""
+        self.inner = [bool(single) or bytes((byte,)) in text for byte, single in enumerate(self.single)]
 
     def _map(self, size, what):
         self.maps.append(native.alloc(size, what))

@@ -381,6 +381,17 @@ def test_bytes_without_a_token_of_their_own():
         constrained.begin(bound(tokenizer, regex="a€"), 50)
 
 
+def test_one_grammar_serves_two_vocabularies():
+    """What a way costs is the vocabulary's affair: bound to a second one, the first still keeps its promises."""
+    grammar = grammar_of(regex="(qz){2,4}|é{1,3}x")
+    few = constrained.Tokenizer(extra=[b"qz"], single=[c for c in range(128) if c not in b"qz"])
+    constraints = [constrained.bound(grammar, tokenizer) for tokenizer in (few, TOKENIZER)]
+    for constraint in constraints:
+        for rule in constrained.rules(constraint.tokenizer, 1).values():
+            text = constrained.complete(constraint, constraint.tokenizer, rule, 6).text
+            assert re.fullmatch("(qz){2,4}|é{1,3}x", text)
+
+
 def test_stop_texts_are_refused_and_other_models_too():
     constraint = bound(regex="a+")
     session = constrained.Session(constrained.Plan(TOKENIZER.size, 8, None), TOKENIZER)

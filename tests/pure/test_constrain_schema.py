@@ -239,6 +239,16 @@ REFUSED = [
         },
         "nothing tells alternatives",
     ),
+    (
+        {"oneOf": [{"minimum": 3, "anyOf": [{"type": "string"}]}, {"type": "string"}]},
+        "nothing tells alternatives",
+    ),
+    ({"const": "\ud800"}, "lone surrogate"),
+    ({"properties": {"\udc00": True}}, "lone surrogate"),
+    ({"minimum": 10**5000}, "too large"),
+    ({"const": 10**5000}, "too large"),
+    ({"minimum": 1e-300, "maximum": 1e-299, "multipleOf": 10**-401}, "no meaning|too small"),
+    ({1: 2}, "cannot be enforced"),
     ({"type": "strin"}, "type has no meaning"),
     ({"type": []}, "type has no meaning"),
     ({"enum": []}, "enum has no meaning"),
@@ -330,6 +340,11 @@ def test_hostile_schemas_have_limits():
         grammar_of(json_schema={"enum": [f"{n}{'x' * 50}{n}" for n in range(9000)]})
     with pytest.raises(InvalidInputError, match="at least 1"):
         constrained.begin(constrained.bound(grammar_of(json_schema={"type": "array", "minItems": 10**9}), TOKENIZER), 100)
+
+
+def test_references_have_a_depth():
+    deep = judge(NODE)
+    assert deep('{"v":1,"next":' * 60 + '{"v":1}' + "}" * 60) and not deep('{"v":1,"next":' * 70 + '{"v":1}' + "}" * 70)
 
 
 def test_nesting_stays_within_what_readers_take():
