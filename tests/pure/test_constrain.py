@@ -80,7 +80,8 @@ def test_every_short_text_is_judged_as_by_re(pattern):
     assert [t for t in texts if matches(constraint, t)] == [t for t in texts if wanted.fullmatch(t)]
 
 
-CLASSES = [
+CLASSES = [r"[^\d]", r"[^\w]", r"[^\s]", r"[^a\S]"]
+CLASSES += [
     r"\d",
     r"\D",
     r"\w",
@@ -129,6 +130,11 @@ def test_classes_allow_only_what_every_engine_does(pattern):
         wrong = [hex(code) for code in CODES if matches(constraint, chr(code)) and not wanted.fullmatch(chr(code))]
         assert not wrong
     assert any(matches(constraint, chr(code)) for code in CODES)
+
+
+def test_any_character_is_no_line_end_of_any_engine():
+    allowed = bound(regex=".")
+    assert [code for code in CODES if not matches(allowed, chr(code))] == [10, 13, 0x2028]
 
 
 def test_classes_outside_the_shorthands_are_exact():
