@@ -267,6 +267,18 @@ def test_hostile_patterns_stay_within_their_limits(pattern):
             assert regex.fullmatch(pattern.replace("000000", "0"), text.decode(), timeout=20)
 
 
+@pytest.mark.parametrize(("limit", "value"), [("WORK", 0), ("FRESH", 0), ("WORK", 40)])
+def test_a_token_is_left_whatever_the_limits_leave_out(monkeypatch, limit, value):
+    """With no work allowed at all, only the shortest way is left, and every text still matches."""
+    from reflex.constrain import guide
+
+    monkeypatch.setattr(guide, limit, value)
+    for pattern in ("[ab]{3,9}c", r"(foo|\d{2,5})+;", "é{2}x?", "(a|b)*a(a|b){5}"):
+        for rule in constrained.rules(TOKENIZER, 1).values():
+            generation = constrained.complete(bound(regex=pattern), TOKENIZER, rule, 12)
+            assert regex.fullmatch(pattern, generation.text), (pattern, generation.text)
+
+
 def test_repetitions_are_counted_not_copied():
     grammar = grammar_of(regex="(ab){0,1000000000}c{1000000}")
     assert len(grammar.kind) < 20
