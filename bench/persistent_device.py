@@ -27,7 +27,7 @@ SHAPES = {  # layers, width, heads, kv_heads, size, hidden, vocabulary
     "llama8B": (32, 4096, 32, 8, 128, 14336, 128256),
 }
 STATIC = 21504  # bytes of shared memory, an upper bound
-PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all", "[weights]", "[attention]")
+PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all", "[weights]", "[attention]", "[stage]", "[barrier]", "[sums]")
 BANDWIDTH = 4550.0  # GB/s that a kernel can read on an H200
 Q4, Q6 = 12, 14
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -108,12 +108,12 @@ class Device:
 class Decode:
     """The kernel with the buffers of one model."""
 
-    def __init__(self, device, sizes, table, frequencies, pages, name, flags=host.HALVES, eps=1e-6, blocks=None):
+    def __init__(self, device, sizes, table, listed, frequencies, pages, name, flags=host.HALVES, eps=1e-6, blocks=None):
         self.device, self.sizes, self.pairs = device, sizes, len(frequencies)
         self.function = device.function(name)
         call("cuFuncSetAttribute", self.function, 8, host.SHARED_LIMIT - STATIC)
-        self.stages = sizes.stages(STATIC)
-        self.shared = sizes.shared_bytes(self.stages)
+        self.stages = sizes.stages(STATIC, listed)
+        self.shared = sizes.shared_bytes(self.stages, listed)
         self.cells, self.ids, self.positions, self.seen, self.branch = (device.zeros(16) for _ in range(5))
         self.stops, self.logits, self.out = device.zeros(16), device.zeros(sizes.vocabulary), device.zeros(4096)
         self.status, self.exchange = device.zeros(17 * sizes.blocks), device.zeros(sizes.exchange_words())
@@ -156,10 +156,10 @@ def check(device, shape, layers, slot, tokens=3):
     model = Dense(sizes, lambda layer: (Q4, Q4, Q6, Q4, Q4, Q4, Q6) if layer % 2 == 0 else (Q4,) * 7, Q6)
     start = model.cache(slot + tokens)
     pages, cache_at = model.pages(start)
-    table = model.table([device.put(a) for a in model.arrays()], cache_at)
+    table, listed = model.table([device.put(a) for a in model.arrays()], cache_at)
     for name in kernels(sizes):
         places = numpy.array([device.put(p) for p in pages], numpy.int64)
-        decode = Decode(device, sizes, table, model.frequencies, places, name)
+        decode = Decode(device, sizes, table, listed, model.frequencies, places, name)
         runs = []
         for _ in range(2):
             for place, page in zip(places, pages, strict=True):
@@ -207,7 +207,7 @@ def fill(device, type_id, rows, columns, random):
     return address, total
 
 
-def timing(device, shape, contexts, early=(0,), stage=host.STAGE, batch=16, repeats=5, profile=0):
+def timing(device, shape, contexts, early=(0,), stage=0, batch=16, repeats=5, profile=0):
     layers, width, heads, kv_heads, size, hidden, vocabulary = SHAPES[shape]
     sizes = host.Sizes(*SHAPES[shape], device.blocks, stage)
     random = numpy.random.default_rng(1)
@@ -224,12 +224,12 @@ def timing(device, shape, contexts, early=(0,), stage=host.STAGE, batch=16, repe
     output, count = fill(device, Q6, vocabulary, width, random)
     total += count
     layer_bytes = 2 * kv_heads * 256 * size * 2
-    words = host.table(sizes, entries, (output, Q6), (output, Q6), norms, [i * layer_bytes for i in range(layers)])
+    words, listed = host.table(sizes, entries, (output, Q6), (output, Q6), norms, [i * layer_bytes for i in range(layers)])
     page = (0.5 * random.standard_normal(layer_bytes * layers // 2, numpy.float32)).astype(numpy.float16)
     pages = numpy.array([device.put(page) for _ in range((max(contexts) + 64) // 256 + 1)], numpy.int64)
     frequencies = 1e6 ** (-numpy.arange(size // 2) / (size // 2))
     for name in kernels(sizes):
-        decode = Decode(device, sizes, numpy.array(words, numpy.int64), frequencies, pages, name + "_profiled" * profile)
+        decode = Decode(device, sizes, numpy.array(words, numpy.int64), listed, frequencies, pages, name + "_profiled" * profile)
         for context in contexts:
             for decode.early in early:
                 measure(decode, f"{shape} {name} context {context} early {decode.early}", context, total, batch, repeats, profile)
@@ -268,7 +268,7 @@ def measure(decode, label, context, total, batch, repeats, profile):
         flush=True,
     )
     if profile:
-        cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16)[:, :13] / batch
+        cycles = device.get(decode.status, 17 * sizes.blocks, numpy.uint32)[sizes.blocks :].reshape(-1, 16) / batch
         scale = times[batch] / cycles[:, 10].mean()
         for what, row in (("mean", cycles.mean(0)), ("block 0", cycles[0]), ("last block", cycles[-1])):
             parts = "  ".join(f"{n} {x * scale:.1f}" for n, x in zip(PARTS, row, strict=True))

@@ -128,7 +128,7 @@ class Dense:
         return [*padded, *vectors, self.output_norm]
 
     def table(self, addresses, cache_at):
-        """The kernel's table for arrays() at these addresses."""
+        """The kernel's table for arrays() at these addresses, and how many segments it lists."""
         from reflex.backends.cuda.persistent import table
 
         at = iter(addresses)
@@ -140,4 +140,5 @@ class Dense:
             names = ("norms", "head_norms", "biases")
             layers.append({"matrices": pairs} | {name: take(getattr(self, name)[i]) for name in names})
         final = (output, self.types[-1])
-        return numpy.array(table(self.sizes, layers, final, final, next(at), cache_at), numpy.int64)
+        words, listed = table(self.sizes, layers, final, final, next(at), cache_at)
+        return numpy.array(words, numpy.int64), listed

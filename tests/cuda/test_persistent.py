@@ -9,7 +9,7 @@ from reflex.backends.cuda import persistent as host
 from reflex.kernels.cuda import persistent, persistent_exchange, persistent_phases
 
 Q4, Q6, Q8 = 12, 14, 8
-STATIC = 24576
+NAMES = ("ENTRY", "PAIRED", "PASS", "LISTED", "NAMESAKE", "SEGMENT")
 
 
 def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, epoch=1, early=0):
@@ -18,7 +18,7 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
     cache = model.cache(first + tokens)
     pages, cache_at = model.pages(cache)
     arrays = model.arrays()
-    table = model.table([a.ctypes.data for a in arrays], cache_at)
+    table, listed = model.table([a.ctypes.data for a in arrays], cache_at)
     cells = numpy.zeros(16, numpy.int32)
     cells[:3] = 1, first, 1
     ids, positions = numpy.array([token], numpy.int32), numpy.array([position], numpy.int32)
@@ -36,10 +36,10 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
         s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room,
         tokens, len(stops), early, epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
     ]  # fmt: skip
-    emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages), cooperative=True)
+    emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages, listed), cooperative=True)
     assert not status.any()
     made = int(out[0])
-    assert (exchange[-128 - 4 * s.blocks :: 32][:3] == tokens * (s.layers + 1) * s.blocks).all()
+    assert (exchange[-128 - 4 * s.blocks :: 32][:4] == tokens * (s.layers + 1) * s.blocks).all()
     wanted = None
     for i in range(made):
         old = None if seen is None else [*range(seen), *range(branch, first + i)]
@@ -87,6 +87,6 @@ def test_rows_of_several_slices():
 
 
 def test_numbers_repeated_by_the_run_time():
-    assert [getattr(persistent_phases, n) for n in ("ENTRY", "PAIRED", "PASS")] == [host.ENTRY, host.PAIRED, host.PASS]
+    assert [getattr(persistent_phases, n) for n in NAMES] == [getattr(host, n) for n in NAMES]
     assert host.SPLITS == persistent_exchange.SPLITS
     assert host.PARAMETERS == persistent.SIGNATURE

@@ -6,15 +6,16 @@ attention in persistent_attention.py. Shapes, layer count and the format of ever
 follow one another in a launch. Norms are RMSNorm before both halves of a layer; the feed-forward is gated.
 
 Launch: one block per multiprocessor (cooperative: all must be resident), 288 threads, dynamic shared memory of
-stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 bytes, with the static part at most 232448; room: the largest
+stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 + 16 bytes per segment (see persistent_phases.py), with the static part at most 232448; room: the largest
 number of columns, rounded up to 256. Needs width <= 128 * blocks and <= 8192, other rows of at most 16384 columns, blocks <= 256,
 at most two heads (one, where an odd number shares a key head) per block, heads of at most 128 columns (a multiple of 8).
 
 Table: int64[layers + 1][24] in device memory. A layer: 0-6 addresses of q, k, v, o, gate, up, down; 7 byte offset of the
 layer in a cache page; 8-14 shapes of the seven matrices; 16 and 17 addresses of the two norms' weights; 18 and 19 of the
-query's and key's head norms or 0; 20-22 of the biases of q, k, v or 0. The last entry: 0 and 8 output matrix, 1 and 9
-embedding matrix, 16 output norm. A shape: bits 0-7 ggml type, 8-23 rows of a stage, 32-47 bytes of 256 columns; see
-backends/cuda/persistent.py.
+query's and key's head norms or 0; 20-22 of the biases of q, k, v or 0; 15 where the list of its segments begins, 23 the first
+layer with the same shapes. The last entry: 0 and 8 output matrix, 1 and 9 embedding matrix, 16 output norm, 15, 23. A shape:
+bits 0-7 ggml type, 8-15 rows of a stage, 16-23 blocks of 256 columns of a stage, 32-47 bytes of such a block, 48-63 bytes from row to row in a stage; see
+backends/cuda/persistent.py. Matrices begin at a multiple of 16.
 
 Exchange: uint32[4 width + 2 (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 128 + 4 blocks], zeroed once. Every
 launch takes tokens * (layers + 1) epochs, starting with `epoch` >= 1; they must stay below 65536: zero it and start again.
@@ -27,14 +28,19 @@ from numba.types import float32, float64, int32, uint8, uint32
 from . import ptx
 from .export import device, kernel
 from .persistent_attention import NONE, PAGES, plan_attention
+from .persistent_dots import TEAM, vector_end
 from .persistent_exchange import SPLITS
 from .persistent_inputs import input_reader
 from .persistent_phases import (
     ENTRY,
     LINE,
+    LISTED,
+    NAMESAKE,
     OUT,
+    SEGMENT,
     entry64,
     first_of_share,
+    list_segments,
     phases_of,
     rows_of,
 )  # fmt: skip
@@ -48,8 +54,14 @@ THREADS = 288
 
 
 @device
-def prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid):
-    """Shared memory before the first token: the table, barriers, this block's rows of every phase."""
+def prepare(
+    sh, table, tab, partial, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid
+):
+    """Shared memory before the first token: the table, zeros, barriers, this block's rows of every phase, lists of segments."""
+    i = int32(tid)
+    while i < 4096:
+        partial[uint32(i)] = float32(0)
+        i = int32(i + THREADS)
     i = int32(tid)
     while i < (layers + 1) * ENTRY:
         a, b = ptx.ldg64(table, i)
@@ -66,9 +78,22 @@ def prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, qu
         i = int32(0)
         while i < stages:
             ptx.mbar_init(full, int32(2 * i), uint32(1))
-            ptx.mbar_init(empty, int32(2 * i), uint32(8))
+            ptx.mbar_init(empty, int32(2 * i), uint32(TEAM))
             i = int32(i + 1)
         ptx.mbar_fence()
+    cuda.syncthreads()
+    lists = int32(tab + (layers + 1) * LINE)
+    i = int32(tid >> 5)
+    while i <= layers:
+        line = int32(tab + i * LINE)
+        if tid & 31 == 0 and int32(ptx.lds32(sh, int32(line + NAMESAKE * 8))) == i:
+            phase, past = phases_of(i, layers)
+            at = int32(lists + int32(ptx.lds32(sh, int32(line + LISTED * 8))) * SEGMENT)
+            list_segments(
+                sh, at, tab, i, phase, past, width, query_rows, kv_rows, hidden, vocabulary, int32(cuda.blockIdx.x),
+                int32(cuda.gridDim.x),
+            )  # fmt: skip
+        i = int32(i + (THREADS >> 5))
     cuda.syncthreads()
 
 
@@ -139,6 +164,7 @@ def finish(exchange, at_t, halt, left):
         ptx.red_relaxed_add(exchange, at_t, left)
         ptx.red_relaxed_add(exchange, int32(at_t + 32), left)
         ptx.red_relaxed_add(exchange, int32(at_t + 64), left)
+        ptx.red_relaxed_add(exchange, int32(at_t + 96), left)
 
 
 @device
@@ -153,7 +179,7 @@ def start_clocks(clocks, tid):
 def leave_clocks(status, at, clocks, began, tid):
     note(clocks, 10, began, tid)
     if tid == 0:
-        for k in range(13):
+        for k in range(16):
             status[at + k] = ptx.lds32(clocks, k)
 
 
@@ -181,7 +207,7 @@ def persistent(slots, profiled=False):
         block = int32(cuda.blockIdx.x)
         blocks = int32(cuda.gridDim.x)
         sh = cuda.shared.array(0, uint8, alignment=128)
-        partial = cuda.shared.array(4096, float32, alignment=16)  # [2][slice][row of the pass]; attention: a row of 256 per warp
+        partial = cuda.shared.array(4096, float32, alignment=16)  # [2][warp][row of the pass]; attention: a row of 256 per warp
         inputs = cuda.shared.array(512, float32, alignment=16)  # query, second query, key, value
         spans = cuda.shared.array(32, float32, alignment=16)
         weights = cuda.shared.array(128, float32, alignment=16)
@@ -200,12 +226,15 @@ def persistent(slots, profiled=False):
         query_rows = int32(heads * size)
         kv_rows = int32(kv_heads * size)
         vector = int32(stages * stage_bytes)
-        tab = int32(vector + room * 2 + (room >> 1) + 128)
-        prepare(sh, table, tab, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid)
+        tab = int32(vector_end(vector, room))
+        lists = int32(tab + (layers + 1) * LINE)
+        prepare(
+            sh, table, tab, partial, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid
+        )
         if warp == 8:
             stream(
-                sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden,
-                vocabulary, tokens, lane,
+                sh, full, empty, halt, ring, state, stages, stage_bytes, tab, lists, layers, tokens, width, query_rows, hidden,
+                lane,
             )  # fmt: skip
             ptx.pdl_wait()
             if lane == 0 and state[1] > 0:
@@ -243,6 +272,7 @@ def persistent(slots, profiled=False):
                 layer = int32(0)
                 while layer <= layers:
                     phase, past = phases_of(layer, layers)
+                    at = int32(lists + int32(ptx.lds32(sh, int32(tab + layer * LINE + LISTED * 8))) * SEGMENT)
                     while phase < past:
                         # the thread's number again, unknown to the compiler, which would keep dozens of addresses otherwise
                         tid = int32(ptx.opaque(tid))
@@ -260,8 +290,8 @@ def persistent(slots, profiled=False):
                         warp = int32(tid >> 5)
                         if profiled:
                             clock = note(clocks, phase, clock, tid)
-                        residual, best, best_at, into = multiply_phase(
-                            sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, line, exchange, at_q,
+                        at, residual, best, best_at, into = multiply_phase(
+                            sh, partial, full, empty, ring, state, stages, stage_bytes, at, phase, line, exchange, at_q,
                             at_y, at_h, logits, bounds, width, query_rows, kv_rows, hidden, flags, vector, room, factor, residual,
                             residual_scale, logit_scale, best, best_at, into, ep, tid, lane, warp, clocks, timed,
                         )  # fmt: skip

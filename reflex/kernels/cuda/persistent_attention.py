@@ -289,6 +289,8 @@ def store_part(exchange, at_a, at_s, partial, spans, part, split, head, together
             i = int32(at_s + ((head + second) * SPLITS + part) * 4)
             ptx.st_ll(exchange, i, ptx.f2bits(peak), ep)
             ptx.st_ll(exchange, int32(i + 2), ptx.f2bits(whole), ep)
+    for k in range(8):  # the products expect zeros here
+        partial[uint32(k * 256 + tid)] = float32(0)
 
 
 @device

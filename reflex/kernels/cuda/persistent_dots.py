@@ -1,12 +1,15 @@
-"""Products of the persistent decode kernel: rows of quantized weights with the activations, by dp4a.
+"""Products of the persistent decode kernel: rows of quantized weights with the activations, on tensor cores.
 
-Activations are 15-bit integers with a scale per 32, split into two bytes: x = scale * (128 high + low). A warp takes two rows
-of 4 units (1024 columns, a slice) at once, 4 lanes per unit: a lane has 64 columns, whose activations it keeps in registers
-while it goes on to other rows of the same slice. Scales are decoded once per 64 columns; high nibbles are used in place.
+Activations are 15-bit integers with a scale per 32, split into two bytes: x = scale * (128 high + low). A warp multiplies 8 or
+16 rows by a block of 256 columns at once, by m16n8k32 products of bytes: one for each sub-block of 32 columns, of which lane
+4 r + c holds columns 8 c ... 8 c + 7 in rows r and r + 8. Operand B has the high bytes of the activations in column 2 p and the low
+ones in 2 p + 1, where p is the sub-block's number modulo 4, and zeros elsewhere. So lane 4 r + c gets back the exact integer
+sums of rows r and r + 8 for sub-blocks c and c + 4, to which it applies the scales. Formats with a scale per 16 columns put each half of a
+sub-block into columns of its own.
 
-Shared memory in bytes, from `vector`: four planes of `room / 4 + 16` with the high bytes: column i is in plane (i >> 4) & 3, at
-(i >> 6) * 16 + (i & 15), so that neighbouring lanes read neighbouring 16 bytes; four such planes of low bytes; {scale, scale *
-sum of 32}[room / 32]; -32 * sum of 16 [room / 16].
+Shared memory in bytes, from `vector`: two planes of `room + 64`, high and low bytes: column i of a block in place (i >> 5 & 3) *
+64 + (i >> 3 & 3) * 16 + (i >> 7) * 8 + (i & 7); {scale, scale * sum}[room / 32], group g of a block in place (g & 3) * 2 + (g >> 2);
+-32 * sum of 16 [room / 16], in place (g & 3) * 4 + (g >> 2).
 """
 
 from numba import cuda
@@ -16,261 +19,373 @@ from . import ptx
 from .export import device
 
 LOW_NIBBLES, HIGH_NIBBLES = 0x0F0F0F0F, 0xF0F0F0F0
+ROWS = 8  # of a tile, or twice as many
+WARPS = 8
+TEAM = 4  # warps that share a stage
+SUMS = 256  # of a warp, in a pass of rows
 
 
 @device
-def load_plane(sh, x, k, at, low_at):
-    """16 activations: words k...k+4 are the high bytes, k+16...k+20 the low ones."""
+def factors_at(vector, room):
+    return int32(vector + room * 2 + 128)
+
+
+@device
+def sums_at(vector, room):
+    return int32(factors_at(vector, room) + (room >> 2))
+
+
+@device
+def vector_end(vector, room):
+    return int32(sums_at(vector, room) + (room >> 2))
+
+
+@device
+def put(sh, vector, room, i, high, low, step, total, wide, tid):
+    """Columns i ... i + 3 (four neighbouring threads have 16, eight have 32) into shared memory."""
+    block = int32(i >> 8)
+    at = int32(vector + block * 256 + ((i >> 5) & 3) * 64 + ((i >> 3) & 3) * 16 + ((i >> 7) & 1) * 8 + (i & 4))
+    ptx.sts32(sh, at, high)
+    ptx.sts32(sh, int32(at + room + 64), low)
+    if tid & 3 == 0:
+        at = int32(sums_at(vector, room) + block * 64 + ((i >> 4) & 3) * 16 + ((i >> 6) & 3) * 4)
+        ptx.sts32(sh, at, uint32(int32(total * -32)))
+    if tid & 7 == 0:
+        at = int32(factors_at(vector, room) + block * 64 + ((i >> 5) & 3) * 16 + ((i >> 7) & 1) * 8)
+        ptx.stsf2(sh, at, step, float32(step * float32(wide)))
+
+
+@device
+def load_four(sh, x, k, at):
     x[k], x[k + 1], x[k + 2], x[k + 3] = ptx.lds128(sh, at)
-    x[16 + k], x[17 + k], x[18 + k], x[19 + k] = ptx.lds128(sh, int32(at + low_at))
 
 
 @device
-def store_sum(partial, at, value, row, count, lane):
-    """Add up the 16 lanes of a row, and store."""
-    for k in range(4):
-        value += ptx.shfl_xor(value, 8 >> k)
-    if lane & 15 == 0 and row < count:
-        partial[uint32(at + row)] = value
-
-
-@device
-def slice_at(work, pairs, end):
-    """The slice and the pair of rows that a piece of work is."""
-    part = int32(0)
-    if pairs < end:
-        part = int32(uint32(work) // uint32(pairs))
-    return part, int32(work - part * pairs)
-
-
-@device
-def scale_of(word, shift):
-    """A signed byte."""
-    return int32(int32(word << uint32(shift)) >> 24)
-
-
-@device
-def four_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane):
-    """Blocks of 256 in 144 bytes: lane t has the t-th 64 columns, two groups of 32 in nibbles."""
-    x = cuda.local.array(32, uint32)
-    q = cuda.local.array(8, uint32)
-    t = int32(lane & 3)
-    plane = int32((room >> 2) + 16)
-    factors = int32(vector + plane * 8)
-    m = uint32(LOW_NIBBLES)
-    h = uint32(HIGH_NIBBLES)
-    shift = uint32((t & 1) * 16)
-    ma = uint32(0)
-    mb = uint32(0x0F0F)
-    mc = uint32(0x3030)
-    if t < 2:
-        ma = uint32(0x3F3F)
-        mb = uint32(0)
-        mc = uint32(0)
-    f0 = float32(0)
-    f1 = float32(0)
-    f2 = float32(0)
-    f3 = float32(0)
-    block = int32(0)
-    held = int32(-1)
-    part, pair = slice_at(work, pairs, end)
-    while work < end:
-        row = int32(pair * 2 + (lane >> 4))
-        if part != held:
-            held = int32(part)
-            unit = int32(part * 4 + ((lane >> 2) & 3))
-            block = int32(min(unit, int32(units - 1)))
-            at = int32(block * 64 + t * 16)
-            f0, f1, f2, f3 = ptx.ldsf4(sh, int32(factors + at))
-            if unit >= units:
-                f0 = float32(0)
-                f1 = float32(0)
-                f2 = float32(0)
-                f3 = float32(0)
-            for c in range(4):
-                load_plane(sh, x, c * 4, int32(vector + at + c * plane), int32(plane * 4))
-            block = int32(base + block * 144)
-        at = int32(block + min(row, int32(count - 1)) * row_bytes)
-        d, s0, s1, s2 = ptx.lds128(sh, at)
-        at = int32(at + 16 + t * 32)
-        q[0], q[1], q[2], q[3] = ptx.lds128(sh, at)
-        q[4], q[5], q[6], q[7] = ptx.lds128(sh, int32(at + 16))
-        s0 = uint32(s0 >> shift)
-        s1 = uint32(s1 >> shift)
-        s2 = uint32(s2 >> shift)
-        scales = uint32((s0 & ma) | (s2 & mb) | ((s0 >> uint32(2)) & mc))
-        minima = uint32((s1 & ma) | ((s2 >> uint32(4)) & mb) | ((s1 >> uint32(2)) & mc))
-        lh = int32(0)
-        ll = int32(0)
-        hh = int32(0)
-        hl = int32(0)
-        for k in range(8):
-            w = uint32(q[k] & m)
-            v = uint32(q[k] & h)
-            lh = ptx.dp4a(w, x[k], lh)
-            ll = ptx.dp4a(w, x[16 + k], ll)
-            hh = ptx.dp4a_us(v, x[8 + k], hh)
-            hl = ptx.dp4a_us(v, x[24 + k], hl)
-        low = int32((lh << 7) + ll)
-        high = int32(int32((hh << 7) + hl) >> 4)
-        p = float32(int32(int32(scales & 255) * low)) * f0 + float32(int32(int32(scales >> uint32(8)) * high)) * f2
-        n = float32(int32(minima & 255)) * f1 + float32(int32(minima >> uint32(8))) * f3
-        store_sum(partial, int32(place + part * stride), float32(ptx.h2f_lo(d) * p - ptx.h2f_hi(d) * n), row, count, lane)
-        work = int32(work + step)
-        pair = int32(pair + step)
-        if pair >= pairs:
-            pair = int32(0)
-            part = int32(part + 1)
-
-
-@device
-def load_run(sh, q, k, at, shift):
-    """16 bytes from an even place; at: the aligned place before it."""
+def load_run(sh, q, k, at):
+    """8 bytes from an even place."""
+    shift = uint32((at & 2) * 8)
+    at = int32(at & -4)
     a = ptx.lds32(sh, at)
     b = ptx.lds32(sh, int32(at + 4))
     c = ptx.lds32(sh, int32(at + 8))
-    d = ptx.lds32(sh, int32(at + 12))
-    e = ptx.lds32(sh, int32(at + 16))
     q[k] = ptx.shf_r(a, b, shift)
     q[k + 1] = ptx.shf_r(b, c, shift)
-    q[k + 2] = ptx.shf_r(c, d, shift)
-    q[k + 3] = ptx.shf_r(d, e, shift)
 
 
 @device
-def six_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane):
-    """Blocks of 256 in 210 bytes: lane t has 16 of every 32 columns of a half, the same bytes' low and high nibbles."""
-    x = cuda.local.array(32, uint32)
-    q = cuda.local.array(12, uint32)
-    t = int32(lane & 3)
-    plane = int32((room >> 2) + 16)
-    factors = int32(vector + plane * 8)
-    m = uint32(LOW_NIBBLES)
-    two = uint32(0x30303030)
-    first = int32(24 - (t & 1) * 8)  # of the scales' bytes
-    f = cuda.local.array(4, float32)
-    n = cuda.local.array(4, int32)
+def masks_of(n, masks):
+    """All ones in the lanes whose columns of operand B have sub-blocks 0, 1, 2 and 3 (modulo 4)."""
     for k in range(4):
-        f[k] = float32(0)
-        n[k] = int32(0)
-    block = int32(0)
-    held = int32(-1)
-    part, pair = slice_at(work, pairs, end)
-    while work < end:
-        row = int32(pair * 2 + (lane >> 4))
-        if part != held:
-            held = int32(part)
-            unit = int32(part * 4 + ((lane >> 2) & 3))
-            block = int32(min(unit, int32(units - 1)))
-            at = int32(factors + block * 64 + (t >> 1) * 32)
-            f[0], _, f[1], _ = ptx.ldsf4(sh, at)
-            f[2], _, f[3], _ = ptx.ldsf4(sh, int32(at + 16))
-            if unit >= units:
-                for k in range(4):
-                    f[k] = float32(0)
-            at = int32(factors + (room >> 2) + block * 64 + (t >> 1) * 32 + (t & 1) * 4)
-            for k in range(4):
-                n[k] = int32(ptx.lds32(sh, int32(at + k * 8)))
-            at = int32(vector + block * 64 + (t >> 1) * 32 + (t & 1) * plane)
-            for k in range(4):
-                load_plane(sh, x, k * 4, int32(at + (k & 1) * 2 * plane + (k >> 1) * 16), int32(plane * 4))
-            block = int32(base + block * 210)
-        at = int32(block + min(row, int32(count - 1)) * row_bytes)
-        shift = uint32((at & 2) * 8)
-        d = ptx.lds16(sh, int32(at + 208))
-        at = int32(at & -4)
-        i = int32(at + (t >> 1) * 64 + (t & 1) * 16)
-        load_run(sh, q, 0, i, shift)
-        load_run(sh, q, 4, int32(i + 32), shift)
-        load_run(sh, q, 8, int32(at + 128 + t * 16), shift)
-        i = int32(at + 192 + (t >> 1) * 8)
-        s0 = ptx.lds32(sh, i)
-        s1 = ptx.lds32(sh, int32(i + 4))
-        s2 = ptx.lds32(sh, int32(i + 8))
-        s0 = ptx.shf_r(s0, s1, shift)
-        s1 = ptx.shf_r(s1, s2, shift)
-        a0 = int32(0)
-        a1 = int32(0)
-        a2 = int32(0)
-        a3 = int32(0)
-        b0 = int32(n[0])
-        b1 = int32(n[1])
-        b2 = int32(n[2])
-        b3 = int32(n[3])
-        for k in range(4):
-            v = q[8 + k]
-            w = uint32((q[k] & m) | ((v << uint32(4)) & two))
-            a0 = ptx.dp4a(w, x[k], a0)
-            b0 = ptx.dp4a(w, x[16 + k], b0)
-            w = uint32((q[4 + k] & m) | ((v << uint32(2)) & two))
-            a1 = ptx.dp4a(w, x[4 + k], a1)
-            b1 = ptx.dp4a(w, x[20 + k], b1)
-            w = uint32(((q[k] >> uint32(4)) & m) | (v & two))
-            a2 = ptx.dp4a(w, x[8 + k], a2)
-            b2 = ptx.dp4a(w, x[24 + k], b2)
-            w = uint32(((q[4 + k] >> uint32(4)) & m) | ((v >> uint32(2)) & two))
-            a3 = ptx.dp4a(w, x[12 + k], a3)
-            b3 = ptx.dp4a(w, x[28 + k], b3)
-        v0 = float32(int32(int32((a0 << 7) + b0) * scale_of(s0, first))) * f[0]
-        v1 = float32(int32(int32((a1 << 7) + b1) * scale_of(s0, first - 16))) * f[1]
-        v2 = float32(int32(int32((a2 << 7) + b2) * scale_of(s1, first))) * f[2]
-        v3 = float32(int32(int32((a3 << 7) + b3) * scale_of(s1, first - 16))) * f[3]
-        store_sum(partial, int32(place + part * stride), float32(ptx.h2f_lo(d) * ((v0 + v1) + (v2 + v3))), row, count, lane)
-        work = int32(work + step)
-        pair = int32(pair + step)
-        if pair >= pairs:
-            pair = int32(0)
-            part = int32(part + 1)
+        masks[k] = uint32(0)
+        if int32(n >> 1) == k:
+            masks[k] = uint32(0xFFFFFFFF)
 
 
-@device
-def eight_bits(sh, partial, base, row_bytes, count, pairs, units, vector, room, columns, work, end, step, place, stride, lane):
-    """Eight blocks of 32 in 34 bytes each: lane t has blocks 2 t and 2 t + 1. A row may end within a unit."""
-    x = cuda.local.array(32, uint32)
-    q = cuda.local.array(8, uint32)
-    t = int32(lane & 3)
-    plane = int32((room >> 2) + 16)
-    factors = int32(vector + plane * 8)
-    f0 = float32(0)
-    f1 = float32(0)
-    column = int32(0)
-    block = int32(0)
-    held = int32(-1)
-    part, pair = slice_at(work, pairs, end)
-    while work < end:
-        row = int32(pair * 2 + (lane >> 4))
-        if part != held:
-            held = int32(part)
-            column = int32(part * 1024 + ((lane >> 2) & 3) * 256 + t * 64)
-            i = int32(min(column, int32((columns - 1) & -64)))
-            at = int32(i >> 2)
-            f0, _, f1, _ = ptx.ldsf4(sh, int32(factors + at))
-            for c in range(4):
-                load_plane(sh, x, c * 4, int32(vector + at + c * plane), int32(plane * 4))
-            block = int32(base + (i >> 5) * 34)
-        at = int32(block + min(row, int32(count - 1)) * row_bytes)
-        value = float32(0)
+# ---- formats: load(...) asks for a tile's weights, use(...) multiplies them and asks for the next tile's ----------
+
+
+def _four_bits(halves):
+    """Blocks of 256 in 144 bytes: low and high nibbles are neighbouring sub-blocks, which have 6-bit scales and minima."""
+
+    @device
+    def load_codes(sh, at0, at1, c, q):
+        for r in range(halves):
+            at = int32(at0 + 16 + 8 * c)
+            if r == 1:
+                at = int32(at1 + 16 + 8 * c)
+            for k in range(4):
+                q[8 * r + 2 * k], q[8 * r + 2 * k + 1] = ptx.lds64(sh, int32(at + 32 * k))
+
+    @device
+    def load_heads(sh, at0, at1, q):
+        load_four(sh, q, 16, at0)
+        if halves == 2:
+            load_four(sh, q, 20, at1)
+
+    @device
+    def load(sh, at0, at1, c, q):
+        load_codes(sh, at0, at1, c, q)
+        load_heads(sh, at0, at1, q)
+
+    @device
+    def use(sh, at0, at1, next0, next1, x_at, f_at, sum_at, below, columns, n, c, masks, q, sums):
+        x = cuda.local.array(4, uint32)
+        m = uint32(LOW_NIBBLES)
+        h = uint32(HIGH_NIBBLES)
+        load_four(sh, x, 0, int32(x_at + (n >> 1) * 64))
+        f0, f1, f2, f3 = ptx.ldsf4(sh, int32(f_at + c * 16))
+        a0, a1, a2, a3 = int32(0), int32(0), int32(0), int32(0)
+        b0, b1, b2, b3 = int32(0), int32(0), int32(0), int32(0)
         for k in range(2):
-            d = ptx.lds16(sh, int32(at + k * 34))
-            i = int32(at + k * 34 + 2)
-            shift = uint32((i & 2) * 8)
-            i = int32(i & -4)
-            load_run(sh, q, 0, i, shift)
-            load_run(sh, q, 4, int32(i + 16), shift)
-            a = int32(0)
-            b = int32(0)
-            for j in range(8):
-                a = ptx.dp4a(q[j], x[k * 8 + j], a)
-                b = ptx.dp4a(q[j], x[16 + k * 8 + j], b)
+            even = masks[2 * k]
+            odd = masks[2 * k + 1]
+            i = 2 * k
+            a0, a1, a2, a3 = ptx.mma_us8(
+                uint32(q[i] & m), uint32(q[8 + i] & m), uint32(q[i + 1] & m), uint32(q[9 + i] & m),
+                uint32(x[0] & even), uint32(x[1] & even), a0, a1, a2, a3,
+            )  # fmt: skip
+            b0, b1, b2, b3 = ptx.mma_us8(
+                uint32(q[i + 4] & m), uint32(q[12 + i] & m), uint32(q[i + 5] & m), uint32(q[13 + i] & m),
+                uint32(x[2] & even), uint32(x[3] & even), b0, b1, b2, b3,
+            )  # fmt: skip
+            a0, a1, a2, a3 = ptx.mma_us8(
+                uint32(q[i] & h), uint32(q[8 + i] & h), uint32(q[i + 1] & h), uint32(q[9 + i] & h),
+                uint32(x[0] & odd), uint32(x[1] & odd), a0, a1, a2, a3,
+            )  # fmt: skip
+            b0, b1, b2, b3 = ptx.mma_us8(
+                uint32(q[i + 4] & h), uint32(q[12 + i] & h), uint32(q[i + 5] & h), uint32(q[13 + i] & h),
+                uint32(x[2] & odd), uint32(x[3] & odd), b0, b1, b2, b3,
+            )  # fmt: skip
+        load_codes(sh, next0, next1, c, q)
+        shift = uint32(8 * c)
+        down = float32(1)
+        if c & 1:  # high nibbles stayed in place
+            down = float32(0.0625)
+        f0 *= down
+        f2 *= down
+        for r in range(halves):
+            low = float32(int32((a0 << 7) + a1))  # exact, a multiple of 16 where it has more than 24 bits
+            high = float32(int32((b0 << 7) + b1))
+            if r == 1:
+                low = float32(int32((a2 << 7) + a3))
+                high = float32(int32((b2 << 7) + b3))
+            i = 16 + 4 * r
+            s0 = uint32(q[i + 1] >> shift)
+            s1 = uint32(q[i + 2] >> shift)
+            s2 = uint32(q[i + 3] >> shift)
+            p = float32(float32(int32(s0 & 63)) * low) * f0
+            p += float32(float32(int32((s2 & 15) | ((s0 >> uint32(2)) & 48))) * high) * f2
+            w = float32(int32(s1 & 63)) * f1 + float32(int32(((s2 >> uint32(4)) & 15) | ((s1 >> uint32(2)) & 48))) * f3
+            sums[r] += float32(ptx.h2f_lo(q[i]) * p - ptx.h2f_hi(q[i]) * w)
+        load_heads(sh, next0, next1, q)
+
+    return load, use
+
+
+def _six_bits(halves):
+    """Blocks of 256 in 210 bytes, a scale per 16: lanes with c below 2 have the first half of a sub-block, the others the second."""
+
+    @device
+    def load(sh, at0, at1, c, q):
+        pass
+
+    @device
+    def use(sh, at0, at1, next0, next1, x_at, f_at, sum_at, below, columns, n, c, masks, q, sums):
+        x = cuda.local.array(8, uint32)
+        f = cuda.local.array(4, float32)
+        offsets = cuda.local.array(4, uint32)
+        raw = cuda.local.array(12, uint32)
+        codes = cuda.local.array(16, uint32)
+        scales = cuda.local.array(10, uint32)
+        m = uint32(LOW_NIBBLES)
+        two = uint32(0x30303030)
+        even = uint32(masks[0])
+        odd = uint32(masks[2])
+        if c >= 2:
+            even = uint32(masks[1])
+            odd = uint32(masks[3])
+        at = int32(x_at + (n >> 2) * 64)
+        load_four(sh, x, 0, at)
+        load_four(sh, x, 4, int32(at + 128))
+        at = int32(f_at + (c >> 1) * 16)
+        f[0], _, f[2], _ = ptx.ldsf4(sh, at)
+        f[1], _, f[3], _ = ptx.ldsf4(sh, int32(at + 32))
+        load_four(sh, offsets, 0, int32(sum_at + c * 16))
+        for r in range(halves):
+            at = int32(at0)
+            if r == 1:
+                at = int32(at1)
+            at = int32((at & -4) + 192)
+            for k in range(5):
+                scales[5 * r + k] = ptx.lds32(sh, int32(at + 4 * k))
+        v0 = float32(0)
+        v1 = float32(0)
+        shift0 = uint32((at0 & 2) * 8)
+        shift1 = uint32((at1 & 2) * 8)
+        sign = uint32(24 - 8 * c)
+        for k in range(8, 16):
+            codes[k] = uint32(0)
+        for half in range(2):
+            for r in range(halves):
+                at = int32(at0)
+                if r == 1:
+                    at = int32(at1)
+                load_run(sh, raw, 6 * r, int32(at + 64 * half + 8 * c))
+                load_run(sh, raw, 6 * r + 2, int32(at + 64 * half + 32 + 8 * c))
+                load_run(sh, raw, 6 * r + 4, int32(at + 128 + 32 * half + 8 * c))
+            for g in range(2):  # low nibbles, then high ones
+                for r in range(halves):
+                    for k in range(2):
+                        a = raw[6 * r + k]
+                        b = raw[6 * r + 2 + k]
+                        v = raw[6 * r + 4 + k]
+                        if g == 0:
+                            codes[8 * r + k] = uint32((a & m) | ((v << uint32(4)) & two))
+                            codes[8 * r + 2 + k] = uint32((b & m) | ((v << uint32(2)) & two))
+                        else:
+                            codes[8 * r + k] = uint32(((a >> uint32(4)) & m) | (v & two))
+                            codes[8 * r + 2 + k] = uint32(((b >> uint32(4)) & m) | ((v >> uint32(2)) & two))
+                i = 2 * half + g
+                start = int32(offsets[i])
+                w = 4 * g + 2 * half
+                a0, a1, a2, a3 = ptx.mma_us8(
+                    codes[0], codes[8], codes[1], codes[9], uint32(x[w] & even), uint32(x[w + 1] & even), int32(0), start, int32(0), start
+                )
+                a0, a1, a2, a3 = ptx.mma_us8(
+                    codes[2], codes[10], codes[3], codes[11], uint32(x[w] & odd), uint32(x[w + 1] & odd), a0, a1, a2, a3
+                )
+                s = int32(int32(ptx.shf_r(scales[i], scales[i + 1], shift0) << sign) >> 24)
+                v0 += float32(float32(int32(int32((a0 << 7) + a1) * s)) * f[i])
+                if halves == 2:
+                    s = int32(int32(ptx.shf_r(scales[5 + i], scales[6 + i], shift1) << sign) >> 24)
+                    v1 += float32(float32(int32(int32((a2 << 7) + a3) * s)) * f[i])
+        sums[0] += float32(ptx.h2f_lo(uint32(scales[4] >> shift0)) * v0)
+        if halves == 2:
+            sums[1] += float32(ptx.h2f_lo(uint32(scales[9] >> shift1)) * v1)
+
+    return load, use
+
+
+def _eight_bits(halves):
+    """Eight blocks of 32 in 34 bytes each. A row may end among them."""
+
+    @device
+    def load(sh, at0, at1, c, q):
+        pass
+
+    @device
+    def use(sh, at0, at1, next0, next1, x_at, f_at, sum_at, below, columns, n, c, masks, q, sums):
+        x = cuda.local.array(4, uint32)
+        d = cuda.local.array(2, uint32)
+        last = int32(min(int32(7), int32((columns - 1) >> 5) - below))
+        load_four(sh, x, 0, int32(x_at + (n >> 1) * 64))
+        f0, _, f1, _ = ptx.ldsf4(sh, int32(f_at + c * 16))
+        for k in range(2, 4):
+            q[k] = uint32(0)
+        d[1] = uint32(0)
+        for g in range(2):
+            a0, a1, a2, a3 = int32(0), int32(0), int32(0), int32(0)
+            mine = int32(min(int32(4 * g + c), last))
+            for r in range(halves):
+                at = int32(at0)
+                if r == 1:
+                    at = int32(at1)
+                d[r] = ptx.lds16(sh, int32(at + 34 * mine))
+            for k in range(4):
+                sub = int32(34 * min(int32(4 * g + k), last) + 2 + 8 * c)
+                load_run(sh, q, 0, int32(at0 + sub))
+                if halves == 2:
+                    load_run(sh, q, 2, int32(at1 + sub))
+                here = masks[k]
+                a0, a1, a2, a3 = ptx.mma_s8(
+                    q[0], q[2], q[1], q[3], uint32(x[2 * g] & here), uint32(x[2 * g + 1] & here), a0, a1, a2, a3
+                )
             f = f0
-            if k == 1:
+            if g == 1:
                 f = f1
-            product = float32(ptx.h2f_lo(d) * float32(int32((a << 7) + b)) * f)
-            if column + k * 32 < columns:
-                value += product
-        store_sum(partial, int32(place + part * stride), value, row, count, lane)
-        work = int32(work + step)
-        pair = int32(pair + step)
-        if pair >= pairs:
-            pair = int32(0)
-            part = int32(part + 1)
+            if 4 * g + c <= last:
+                sums[0] += float32(ptx.h2f_lo(d[0]) * float32(int32((a0 << 7) + a1)) * f)
+                if halves == 2:
+                    sums[1] += float32(ptx.h2f_lo(d[1]) * float32(int32((a2 << 7) + a3)) * f)
+
+    return load, use
+
+
+# ---- the tiles of a stage ---------------------------------------------------------------------------------
+
+
+def _stage(format, halves, nbytes):
+    load, use = format(halves)
+    rows = ROWS * halves
+    bits = 2 + halves  # log2(rows)
+
+    @device
+    def place_of(base, begin, along, pitch, row, count, block):
+        row = int32(min(row, int32(count - 1)))
+        return int32(base + row * pitch + ((begin + row * along) & 15) + block * nbytes)
+
+    @device
+    def flush(partial, place, row, count, c, sums):
+        for r in range(halves):
+            value = sums[r]
+            value += ptx.shfl_xor(value, 1)
+            value += ptx.shfl_xor(value, 2)
+            if c == 0 and row + r * ROWS < count:
+                i = uint32(place + row + r * ROWS)
+                partial[i] = float32(partial[i] + value)
+            sums[r] = float32(0)
+
+    @device
+    def stage(sh, partial, base, begin, along, pitch, count, units, skipped, vector, room, columns, place, warp, lane):
+        n = int32(lane >> 2)
+        c = int32(lane & 3)
+        sums = cuda.local.array(2, float32)
+        q = cuda.local.array(24, uint32)
+        masks = cuda.local.array(4, uint32)
+        masks_of(n, masks)
+        tiles = int32(int32((count + rows - 1) >> bits) * units)
+        work = int32((tiles * warp) >> 2)
+        end = int32((tiles * warp + tiles) >> 2)
+        block = int32(work)
+        row = int32(n)
+        while block >= units:
+            block = int32(block - units)
+            row = int32(row + rows)
+        sums[0] = float32(0)
+        sums[1] = float32(0)
+        for k in range(24):
+            q[k] = uint32(0)
+        first_x = int32(vector + (n & 1) * (room + 64) + skipped * 256 + c * 16)
+        first_f = int32(factors_at(vector, room) + skipped * 64)
+        at0 = place_of(base, begin, along, pitch, row, count, block)
+        at1 = place_of(base, begin, along, pitch, int32(row + ROWS), count, block)
+        if work < end:
+            load(sh, at0, at1, c, q)
+        while work < end:
+            work = int32(work + 1)
+            following = int32(block + 1)
+            further = int32(row)
+            next0 = int32(at0 + nbytes)
+            next1 = int32(at1 + nbytes)
+            if following == units:
+                following = int32(0)
+                further = int32(row + rows)
+                next0 = place_of(base, begin, along, pitch, further, count, following)
+                next1 = place_of(base, begin, along, pitch, int32(further + ROWS), count, following)
+            if work == end:
+                next0 = at0
+                next1 = at1
+            f_at = int32(first_f + block * 64)
+            use(
+                sh, at0, at1, next0, next1, int32(first_x + block * 256), f_at, int32(f_at + (room >> 2)),
+                int32((skipped + block) * 8), columns, n, c, masks, q, sums,
+            )  # fmt: skip
+            if following == 0 or work == end:
+                flush(partial, place, row, count, c, sums)
+            at0 = next0
+            at1 = next1
+            block = following
+            row = further
+
+    return stage
+
+
+def _both(format, nbytes):
+    narrow = _stage(format, 1, nbytes)
+    wide = _stage(format, 2, nbytes)
+
+    @device
+    def multiply(sh, partial, base, begin, along, pitch, count, units, skipped, vector, room, columns, place, warp, lane):
+        """The products of `count` rows of `units` blocks in a stage at `base` with the vector's blocks from `skipped` on, as far as
+        they are the warp's: added to partial[place + row]. Row i is at i * pitch + ((begin + i * along) & 15)."""
+        if count > ROWS and int32((count + 2 * ROWS - 1) >> 4) * units >= TEAM:
+            wide(sh, partial, base, begin, along, pitch, count, units, skipped, vector, room, columns, place, warp, lane)
+        else:
+            narrow(sh, partial, base, begin, along, pitch, count, units, skipped, vector, room, columns, place, warp, lane)
+
+    return multiply
+
+
+four_bits = _both(_four_bits, 144)
+six_bits = _both(_six_bits, 210)
+eight_bits = _both(_eight_bits, 272)

@@ -14,6 +14,7 @@ from numba.types import float32, int32, uint32
 
 from . import ptx
 from .export import device
+from .persistent_dots import put
 
 THREADS = 256  # of the warps that compute
 LARGEST = 16256.0  # 127 * 128: an activation is 128 high + low, with high from -127 and low from -64 to 63
@@ -54,7 +55,6 @@ def quantizer(slots, squared):
         wide = cuda.local.array(slots, int32)
         high = cuda.local.array(slots, uint32)
         low = cuda.local.array(slots, uint32)
-        plane = int32((room >> 2) + 16)
         for s in range(slots):
             largest[s] = max(max(abs(values[s * 4]), abs(values[s * 4 + 1])), max(abs(values[s * 4 + 2]), abs(values[s * 4 + 3])))
         for k in range(3):
@@ -95,15 +95,8 @@ def quantizer(slots, squared):
         for s in range(slots):
             i = int32(first + (s * THREADS + tid) * 4)
             if i < count:
-                at = int32(vector + ((i >> 4) & 3) * plane + (i >> 6) * 16 + (i & 15))
-                ptx.sts32(sh, at, high[s])
-                ptx.sts32(sh, int32(at + plane * 4), low[s])
-                at = int32(vector + plane * 8 + (i >> 2))
-                if tid & 3 == 0:
-                    ptx.sts32(sh, int32(at + (room >> 2)), uint32(int32(total[s] * -32)))
-                if tid & 7 == 0:
-                    step = float32(largest[s] * float32(1.0 / LARGEST))
-                    ptx.stsf2(sh, at, step, float32(step * float32(wide[s])))
+                step = float32(largest[s] * float32(1.0 / LARGEST))
+                put(sh, vector, room, i, high[s], low[s], step, total[s], wide[s], tid)
         return squares
 
     return quantize

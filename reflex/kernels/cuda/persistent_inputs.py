@@ -5,7 +5,7 @@ from numba.types import float32, int32, uint32
 from . import ptx
 from .export import device
 from .persistent_attention import attend
-from .persistent_exchange import heads_reader, hidden_reader, vector_reader
+from .persistent_exchange import await_count, heads_reader, hidden_reader, vector_reader
 from .persistent_phases import DOWN, GATE, OUT, entry64
 from .persistent_rows import note
 
@@ -43,8 +43,11 @@ def input_reader(slots, profiled):
                     turned, ep, plan, slot, seen, branch, query_rows, kv_rows, size, pairs, flags, eps, query_scale,
                     tid, lane, warp, state,
                 )  # fmt: skip
+            if tid == 0:
+                ptx.red_relaxed_add(exchange, int32(at_t + 96), uint32(1))
             if profiled:
                 note(clocks, 12, clock, tid)
+            await_count(exchange, int32(at_t + 96), wanted, tid, state)
             read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
         elif phase == DOWN:
             wide = uint32(ep << uint32(16))

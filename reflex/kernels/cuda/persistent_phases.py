@@ -1,5 +1,11 @@
-"""What the phases of the persistent decode kernel have to do with which matrices and rows. Pure arithmetic, for the warp
-that streams weights and the warps that compute alike: both must walk in the same order."""
+"""What a block has to do in the phases of the persistent decode kernel, as a list of segments: rows of one matrix that a stage
+holds. The warp that streams weights and the warps that compute walk along it. Layers with matrices of the same types share
+a list, which the block makes in shared memory before the first token.
+
+A segment is a slice of some rows, in four words: ggml type | rows << 8 | matrix of the table << 16 | LAST_OF_PASS |
+LAST_OF_PHASE; byte offset of its beginning in the matrix; first row's place among the pass's | first block of 256 columns <<
+16 | blocks << 24; bytes of a row's slice | bytes from row to row in the stage << 16.
+"""
 
 from numba.types import int32, int64, uint32
 
@@ -8,10 +14,13 @@ from .export import device
 
 QKV, OUT, GATE, DOWN, HEAD = range(5)  # the products of a layer, and the last one
 PAIRED = 128  # rows of the gate matrix in one pass; as many of the up matrix go with them
-PASS = 256  # rows of any other matrix in one pass; half as many where a row has more than 8 slices
-SLICE = 1024  # columns; at most 16 slices (8 of the gate) in a row
+PASS = 256  # rows of any other matrix in one pass
 ENTRY = 24  # int64 words of a layer in the table
 LINE = 192  # bytes of them
+LISTED = 15  # word of a line: where the list of its segments begins, in segments
+NAMESAKE = 23  # word of a line: the first line with that list
+SEGMENT = 16  # bytes
+LAST_OF_PASS, LAST_OF_PHASE = 1 << 24, 1 << 25
 
 
 @device
@@ -79,23 +88,15 @@ def matrices_of(phase):
 
 
 @device
-def slices_of(columns):
-    """Parts of a row that make sums of their own."""
-    return int32((columns + SLICE - 1) >> 10)
+def row_bytes_of(sh, line, segment, columns):
+    """Bytes of a row of the matrix that a segment (its first word) belongs to."""
+    high = ptx.lds32(sh, int32(line + 68 + int32((segment >> uint32(16)) & 15) * 8))
+    return int32((int32(high & 65535) * columns) >> 8)
 
 
 @device
-def stride_of(columns):
-    """Sums of a slice in one pass: as many rows as a pass has."""
-    stride = int32(PASS)
-    if columns > 8 * SLICE:
-        stride = int32(PAIRED)
-    return stride
-
-
-@device
-def rows_in_pass(phase, columns):
-    most = stride_of(columns)
+def rows_in_pass(phase):
+    most = int32(PASS)
     if phase == GATE:
         most = int32(PAIRED)
     return most
@@ -119,3 +120,51 @@ def rows_in_matrix(phase, matrix, first, last, query_rows, kv_rows):
         end = int32(min(int32(last), high) - low)
         place = int32(row + low - first)
     return row, end, place
+
+
+@device
+def list_segments(sh, at, tab, entry, phase, past, width, query_rows, kv_rows, hidden, vocabulary, block, blocks):
+    """Write the segments of phases phase...past of the table's line `entry` from `at` on. A phase without rows has one segment."""
+    line = int32(tab + entry * LINE)
+    while phase < past:
+        columns = columns_of(phase, width, query_rows, hidden)
+        total = rows_of(phase, width, query_rows, kv_rows, hidden, vocabulary)
+        first = first_of_share(total, block, blocks)
+        end = first_of_share(total, int32(block + 1), blocks)
+        matrix, matrices = matrices_of(phase)
+        if first == end:
+            ptx.sts128(sh, at, uint32(0), uint32(0), uint32(0), uint32(0))
+            at = int32(at + SEGMENT)
+        while first < end:
+            last = int32(min(int32(first + rows_in_pass(phase)), end))
+            i = int32(0)
+            while i < matrices:
+                row, row_end, place = rows_in_matrix(phase, i, first, last, query_rows, kv_rows)
+                shape = entry64(sh, int32(line + 64 + (matrix + i) * 8))
+                taken = int32((shape >> 8) & 255)
+                most = int32((shape >> 16) & 255)
+                unit = int32((shape >> 32) & 65535)
+                row_bytes = int32((unit * columns) >> 8)
+                what = uint32(int32(shape & 255) | ((matrix + i) << 16))
+                pitch = uint32(int32((shape >> 48) & 65535) << 16)
+                while row < row_end:
+                    count = int32(min(taken, int32(row_end - row)))
+                    offset = uint32(uint32(row) * uint32(row_bytes))
+                    block_at = int32(0)
+                    while block_at * 256 < columns:
+                        units = int32(min(most, int32(((columns + 255) >> 8) - block_at)))
+                        size = int32(min(int32(units * unit), int32(row_bytes - block_at * unit)))
+                        ptx.sts128(
+                            sh, at, uint32(what | uint32(count << 8)), uint32(offset + uint32(block_at * unit)),
+                            uint32(place | (block_at << 16) | (units << 24)), uint32(uint32(size) | pitch),
+                        )  # fmt: skip
+                        at = int32(at + SEGMENT)
+                        block_at = int32(block_at + most)
+                    row = int32(row + taken)
+                    place = int32(place + taken)
+                i = int32(i + 1)
+            ptx.sts32(sh, int32(at - SEGMENT), uint32(ptx.lds32(sh, int32(at - SEGMENT)) | uint32(LAST_OF_PASS)))
+            first = last
+        begin = int32(at - SEGMENT)
+        ptx.sts32(sh, begin, uint32(ptx.lds32(sh, begin) | uint32(LAST_OF_PASS | LAST_OF_PHASE)))
+        phase = int32(phase + 1)

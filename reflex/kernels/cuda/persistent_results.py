@@ -5,8 +5,21 @@ from numba.types import float32, int32, uint32
 from . import ptx
 from .export import device
 from .gated import gelu, silu
-from .persistent_phases import DOWN, GATE, HEAD, OUT, PAIRED, QKV, columns_of, entry64, rows_in_pass, slices_of, stride_of
-from .persistent_rows import add_up, multiply
+from .persistent_dots import SUMS, TEAM
+from .persistent_phases import (
+    DOWN,
+    GATE,
+    HEAD,
+    LAST_OF_PASS,
+    LAST_OF_PHASE,
+    OUT,
+    PAIRED,
+    QKV,
+    SEGMENT,
+    columns_of,
+    entry64,
+)  # fmt: skip
+from .persistent_rows import add_up, multiply, note
 from .persistent_token import better
 
 GELU, BIASED = 2, 4  # flags beside HALVES: the gate is gelu; q, k and v have biases
@@ -67,46 +80,62 @@ def count_block(exchange, at_t, phase):
         ptx.red_relaxed_add(exchange, int32(at_t + 32), uint32(1))
     if phase == GATE or phase == HEAD:  # noqa: SIM109 (the last epoch of a token has neither, but counts as the others)
         ptx.red_relaxed_add(exchange, int32(at_t + 64), uint32(1))
+    if phase == HEAD:  # as attention does in a layer
+        ptx.red_relaxed_add(exchange, int32(at_t + 96), uint32(1))
     if phase == DOWN:
         ptx.red_relaxed_add(exchange, at_t, uint32(1))
 
 
 @device
 def multiply_phase(
-    sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, line, exchange, at_q, at_y, at_h, logits, bounds,
+    sh, partial, full, empty, ring, state, stages, stage_bytes, at, phase, line, exchange, at_q, at_y, at_h, logits, bounds,
     width, query_rows, kv_rows, hidden, flags, vector, room, factor, residual, residual_scale, logit_scale, best, best_at, into, ep,
     tid, lane, warp, clocks, timed,
 ):  # fmt: skip
-    """This block's rows of a phase: returns the row of the residual stream that the thread holds, the best logit so far, its
-    place, and the half of `partial` for the next pass."""
+    """This block's rows of a phase, whose segments begin at `at`: returns the end of them, the row of the residual stream that
+    the thread holds, the best logit so far, its place, and the half of `partial` for the next pass."""
     columns = columns_of(phase, width, query_rows, hidden)
-    slices = slices_of(columns)
-    stride = stride_of(columns)
-    a, b = ptx.lds64(bounds, int32(phase * 2))
-    first = int32(a)
-    past_row = int32(b)
-    while first < past_row:  # a pass of rows at a time
-        last = int32(min(int32(first + rows_in_pass(phase, columns)), past_row))
+    first = int32(ptx.lds32(bounds, int32(phase * 2)))
+    turned = int32(warp & (TEAM - 1))  # the remainder of a stage's work goes to others every time
+    team = int32(1 - (warp >> 2))  # two teams take stages in turn
+    going = int32(1)
+    while going > 0:
+        a, b, c, d = ptx.lds128(sh, at)
+        at = int32(at + SEGMENT)
         multiply(
-            sh, partial, full, empty, ring, state, stages, stage_bytes, tab, layer, phase, first, last, columns,
-            query_rows, kv_rows, vector, room, into, warp, lane, clocks, timed,
+            sh, partial, full, empty, ring, state, stages, stage_bytes, line, a, b, c, d, columns, vector, room,
+            int32(into + warp * SUMS), team, turned, lane, clocks, timed,
         )  # fmt: skip
-        ptx.bar_sync(1, 256)
-        i = int32(first + tid)
-        if i < last:
-            value = float32(add_up(partial, int32(into + tid), slices, stride) * factor)
-            if phase == HEAD:
-                value = float32(value * logit_scale)
-                logits[i] = value
-                best, best_at = better(best, best_at, value, i)
-            elif phase == GATE:
-                other = float32(add_up(partial, int32(into + PAIRED + tid), slices, stride) * factor)
-                ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
-            else:
-                residual = publish(
-                    sh, line, phase, exchange, at_q, at_y, i, value, residual, residual_scale, flags, ep,
-                    query_rows, kv_rows,
-                )  # fmt: skip
-        into = int32(into ^ 2048)
-        first = last
-    return residual, best, best_at, into
+        turned = int32(turned ^ (TEAM - 1))
+        team = int32(1 - team)
+        if (a & uint32(LAST_OF_PASS)) != 0:
+            if timed > 0:
+                began = ptx.clock32()
+            ptx.bar_sync(1, 256)
+            if timed > 0:
+                began = note(clocks, 14, began, tid)
+            rows = int32(int32(c & 65535) + int32((a >> uint32(8)) & 255))
+            if phase == GATE:
+                rows = int32(max(int32(rows - PAIRED), int32(0)))
+            if tid < rows:
+                i = int32(first + tid)
+                value = float32(add_up(partial, int32(into + tid)) * factor)
+                if phase == HEAD:
+                    value = float32(value * logit_scale)
+                    logits[i] = value
+                    best, best_at = better(best, best_at, value, i)
+                elif phase == GATE:
+                    other = float32(add_up(partial, int32(into + PAIRED + tid)) * factor)
+                    ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
+                else:
+                    residual = publish(
+                        sh, line, phase, exchange, at_q, at_y, i, value, residual, residual_scale, flags, ep,
+                        query_rows, kv_rows,
+                    )  # fmt: skip
+            into = int32(into ^ 2048)
+            first = int32(first + rows)
+            if timed > 0:
+                note(clocks, 15, began, tid)
+        if (a & uint32(LAST_OF_PHASE)) != 0:
+            going = int32(0)
+    return at, residual, best, best_at, into

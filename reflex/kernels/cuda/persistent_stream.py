@@ -1,9 +1,10 @@
 """Weights of the persistent decode kernel: one warp copies this block's rows, in the order of use, through a ring of stages.
 
 It never looks at activations, so it runs ahead of the arithmetic and over the exchanges between blocks. A stage holds as many
-whole rows as fit, which one bulk copy fetches: copies of about 1 KB, one per row, were limited by their number (some 80 cycles
-each). Copies move 16 aligned bytes at least, but rows of some formats start anywhere: the aligned bytes around the rows are
-copied, and readers add the first row's `address & 15`.
+whole rows as fit. One bulk copy fetches them where rows are short: copies of about 1 KB were limited by their number (some 80
+cycles each). Long rows are copied one by one, so that they can lie where their readers do not meet in the same banks. Copies
+move 16 aligned bytes at least, but rows of some formats start anywhere: the aligned bytes around them are copied, and readers
+add the `address & 15`.
 """
 
 from numba import cuda
@@ -11,17 +12,7 @@ from numba.types import int32, int64, uint32
 
 from . import ptx
 from .export import device
-from .persistent_phases import (
-    ENTRY,
-    columns_of,
-    entry64,
-    first_of_share,
-    matrices_of,
-    phases_of,
-    rows_in_matrix,
-    rows_in_pass,
-    rows_of,
-)  # fmt: skip
+from .persistent_phases import LAST_OF_PHASE, LINE, LISTED, SEGMENT, columns_of, entry64, phases_of, row_bytes_of
 
 LIMIT = 20000  # polls before a thread gives up, some 15 ms: nothing can hang
 
@@ -73,24 +64,43 @@ def advance(ring, stages):
 
 
 @device
-def stream_rows(sh, full, empty, halt, ring, state, stages, stage_bytes, address, shape, columns, first, end, lane):
-    """Copy rows first...end of a matrix. shape: see persistent.py, 'Table'."""
-    taken = int32((shape >> 8) & 65535)
-    row_bytes = int32((int32((shape >> 32) & 65535) * columns) >> 8)
-    row = int32(first)
-    while row < end:
-        count = int32(min(taken, int32(end - row)))
+def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, lane):
+    """Copy the rows of a segment into the next stage. a, b, d: its first, second and last word."""
+    count = int32((a >> uint32(8)) & 255)
+    if count > 0:
         await_empty(empty, halt, ring, state)
         if state[2] == 0:
-            if lane == 0 and state[1] == 0:
+            if state[1] == 0:
+                piece = int32(d & 65535)
+                pitch = int32(d >> uint32(16))
+                row_bytes = row_bytes_of(sh, line, a, columns)
+                source = int64(entry64(sh, int32(line + int32((a >> uint32(16)) & 15) * 8)) + int64(b))
                 stage = int32(ring[0])
-                source = int64(address + int64(row) * int64(row_bytes))
-                shift = int32(source & 15)
-                size = uint32((shift + count * row_bytes + 15) & -16)
-                ptx.mbar_expect(full, int32(2 * stage), size)
-                ptx.bulk_g2s(sh, int32(stage * stage_bytes), int64(source - shift), int32(0), full, int32(2 * stage), size)
+                to = int32(stage * stage_bytes)
+                if pitch == row_bytes:
+                    if lane == 0:
+                        shift = int32(source & 15)
+                        size = uint32((shift + count * row_bytes + 15) & -16)
+                        ptx.mbar_expect(full, int32(2 * stage), size)
+                        ptx.bulk_g2s(sh, to, int64(source - shift), int32(0), full, int32(2 * stage), size)
+                else:
+                    total = int32(0)
+                    row = int32(0)
+                    while row < count:
+                        shift = int32((source + int64(row * row_bytes)) & 15)
+                        total = int32(total + ((shift + piece + 15) & -16))
+                        row = int32(row + 1)
+                    if lane == 0:
+                        ptx.mbar_expect(full, int32(2 * stage), uint32(total))
+                    cuda.syncwarp()
+                    row = int32(lane)
+                    while row < count:
+                        start = int64(source + int64(row * row_bytes))
+                        shift = int32(start & 15)
+                        size = uint32((shift + piece + 15) & -16)
+                        ptx.bulk_g2s(sh, int32(to + row * pitch), int64(start - shift), int32(0), full, int32(2 * stage), size)
+                        row = int32(row + 32)
             advance(ring, stages)
-        row = int32(row + taken)
 
 
 @device
@@ -108,38 +118,23 @@ def drain(full, ring, state, stages):
 
 @device
 def stream(
-    sh, full, empty, halt, ring, state, stages, stage_bytes, tab, layers, width, query_rows, kv_rows, hidden, vocabulary, tokens,
-    lane,
-):  # fmt: skip
+    sh, full, empty, halt, ring, state, stages, stage_bytes, tab, lists, layers, tokens, width, query_rows, hidden, lane
+):
     """All weights of this block, for every token."""
-    block = int32(cuda.blockIdx.x)
-    blocks = int32(cuda.gridDim.x)
     ahead = int32(0)
     while ahead < tokens and state[2] == 0:
         layer = int32(0)
-        while layer <= layers:
+        while layer <= layers and state[2] == 0:
+            line = int32(tab + layer * LINE)
+            at = int32(lists + int32(ptx.lds32(sh, int32(line + LISTED * 8))) * SEGMENT)
             phase, past = phases_of(layer, layers)
-            while phase < past:
+            while phase < past and state[2] == 0:
                 columns = columns_of(phase, width, query_rows, hidden)
-                total = rows_of(phase, width, query_rows, kv_rows, hidden, vocabulary)
-                first = first_of_share(total, block, blocks)
-                end = first_of_share(total, int32(block + 1), blocks)
-                while first < end and state[2] == 0:
-                    last = int32(min(int32(first + rows_in_pass(phase, columns)), end))
-                    matrix, count = matrices_of(phase)
-                    i = int32(0)
-                    while i < count:
-                        row, row_end, _ = rows_in_matrix(phase, i, first, last, query_rows, kv_rows)
-                        at = int32(tab + (layer * ENTRY + matrix + i) * 8)
-                        if row < row_end:
-                            address = entry64(sh, at)
-                            shape = entry64(sh, int32(at + 64))
-                            stream_rows(
-                                sh, full, empty, halt, ring, state, stages, stage_bytes, address, shape, columns, row, row_end, lane
-                            )
-                        i = int32(i + 1)
-                    first = last
-                phase = int32(phase + 1)
+                a, b, _, d = ptx.lds128(sh, at)
+                stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, lane)
+                at = int32(at + SEGMENT)
+                if (a & uint32(LAST_OF_PHASE)) != 0:
+                    phase = int32(phase + 1)
             layer = int32(layer + 1)
         ahead = int32(ahead + 1)
     drain(full, ring, state, stages)
