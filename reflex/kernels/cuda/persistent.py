@@ -5,7 +5,7 @@ exchange activations through flagged packets (persistent_exchange.py); products 
 attention in persistent_attention.py. Shapes, layer count and the format of every matrix are run-time values. Greedy steps may
 follow one another in a launch. Norms are RMSNorm before both halves of a layer; the feed-forward is gated.
 
-Launch: one block per multiprocessor (cooperative: all must be resident), 288 threads, dynamic shared memory of
+Launch: one block per multiprocessor (cooperative: all must be resident), 384 threads, dynamic shared memory of
 stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 + 16 bytes per segment (see persistent_phases.py), with the static part at most 232448; room: the largest
 number of columns, rounded up to 256. Needs width <= 128 * blocks and <= 8192, other rows of at most 16384 columns, blocks <= 256,
 at most two heads (one, where an odd number shares a key head) per block, heads of at most 128 columns (a multiple of 8).
@@ -50,7 +50,7 @@ from .persistent_stream import start_ring, stream
 from .persistent_token import among, best_of_all, best_of_block, embedding
 from .rope import rotation
 
-THREADS = 288
+THREADS = 320
 
 
 @device
@@ -231,10 +231,10 @@ def persistent(slots, profiled=False):
         prepare(
             sh, table, tab, partial, layers, full, empty, halt, bounds, stages, width, query_rows, kv_rows, hidden, vocabulary, tid
         )
-        if warp == 8:
+        if warp >= 8:
             stream(
                 sh, full, empty, halt, ring, state, stages, stage_bytes, tab, lists, layers, tokens, width, query_rows, hidden,
-                lane,
+                int32(warp - 8), lane,
             )  # fmt: skip
             ptx.pdl_wait()
             if lane == 0 and state[1] > 0:

@@ -137,12 +137,10 @@ def _four_bits(halves):
                 uint32(x[2] & odd), uint32(x[3] & odd), b0, b1, b2, b3,
             )  # fmt: skip
         load_codes(sh, next0, next1, c, q)
-        shift = uint32(8 * c)
-        down = float32(1)
         if c & 1:  # high nibbles stayed in place
-            down = float32(0.0625)
-        f0 *= down
-        f2 *= down
+            f0 *= float32(0.0625)
+            f2 *= float32(0.0625)
+        pick = uint32(0x4400 + 0x1111 * c)  # bytes c of two words, each twice
         for r in range(halves):
             low = float32(int32((a0 << 7) + a1))  # exact, a multiple of 16 where it has more than 24 bits
             high = float32(int32((b0 << 7) + b1))
@@ -150,12 +148,14 @@ def _four_bits(halves):
                 low = float32(int32((a2 << 7) + a3))
                 high = float32(int32((b2 << 7) + b3))
             i = 16 + 4 * r
-            s0 = uint32(q[i + 1] >> shift)
-            s1 = uint32(q[i + 2] >> shift)
-            s2 = uint32(q[i + 3] >> shift)
-            p = float32(float32(int32(s0 & 63)) * low) * f0
-            p += float32(float32(int32((s2 & 15) | ((s0 >> uint32(2)) & 48))) * high) * f2
-            w = float32(int32(s1 & 63)) * f1 + float32(int32(((s2 >> uint32(4)) & 15) | ((s1 >> uint32(2)) & 48))) * f3
+            both = ptx.prmt(q[i + 1], q[i + 2], pick)  # scale and minimum of sub-block c; in two high bits, those of c + 4
+            rest = ptx.prmt(q[i + 3], uint32(q[i + 3] >> uint32(4)), pick)
+            rest = uint32(uint32(rest & 0x000F000F) | uint32(uint32(both >> uint32(2)) & 0x00300030))
+            both = uint32(both & 0x003F003F)
+            one = ptx.sub2(uint32(both | 0x64006400), uint32(0x64006400))  # float16: 1024 + n, less 1024
+            two = ptx.sub2(uint32(rest | 0x64006400), uint32(0x64006400))
+            p = float32(ptx.h2f_lo(one) * low) * f0 + float32(ptx.h2f_lo(two) * high) * f2
+            w = ptx.h2f_hi(one) * f1 + ptx.h2f_hi(two) * f3
             sums[r] += float32(ptx.h2f_lo(q[i]) * p - ptx.h2f_hi(q[i]) * w)
         load_heads(sh, next0, next1, q)
 
@@ -306,14 +306,26 @@ def _stage(format, halves, nbytes):
 
     @device
     def flush(partial, place, row, count, c, sums):
-        for r in range(halves):
-            value = sums[r]
+        value = sums[0]
+        mine = int32(row)
+        if halves == 2:  # lanes with even c go on with row r, those with odd c with row r + 8
+            other = sums[1]
+            if c & 1:
+                value = sums[1]
+                other = sums[0]
+                mine = int32(row + ROWS)
+            value += ptx.shfl_xor(other, 1)
+        else:
             value += ptx.shfl_xor(value, 1)
-            value += ptx.shfl_xor(value, 2)
-            if c == 0 and row + r * ROWS < count:
-                i = uint32(place + row + r * ROWS)
-                partial[i] = float32(partial[i] + value)
-            sums[r] = float32(0)
+        i = uint32(place + mine)
+        held = float32(0)
+        if mine < count and c < halves:
+            held = partial[i]
+        value += ptx.shfl_xor(value, 2)
+        if mine < count and c < halves:
+            partial[i] = float32(held + value)
+        sums[0] = float32(0)
+        sums[1] = float32(0)
 
     @device
     def stage(sh, partial, base, begin, along, pitch, count, units, skipped, vector, room, columns, place, warp, lane):

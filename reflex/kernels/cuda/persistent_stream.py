@@ -14,6 +14,7 @@ from . import ptx
 from .export import device
 from .persistent_phases import LAST_OF_PHASE, LINE, LISTED, SEGMENT, columns_of, entry64, phases_of, row_bytes_of
 
+FEEDERS = 2  # warps that ask for weights
 LIMIT = 20000  # polls before a thread gives up, some 15 ms: nothing can hang
 
 
@@ -34,6 +35,7 @@ def await_empty(empty, halt, ring, state):
     polls = int32(0)
     while ptx.mbar_try_wait(empty, int32(2 * ring[0]), uint32(ring[1] ^ 1)) == 0 and polls < state[0]:
         polls = int32(polls + 1)
+        ptx.nanosleep(uint32(100))
         if ptx.lds32(halt, 0) != 0:
             polls = int32(LIMIT)
             state[2] = int32(1)
@@ -64,7 +66,7 @@ def advance(ring, stages):
 
 
 @device
-def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, lane):
+def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, feeder, lane):
     """Copy the rows of a segment into the next stage. a, b, d: its first, second and last word."""
     count = int32((a >> uint32(8)) & 255)
     if count > 0:
@@ -78,7 +80,7 @@ def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line
                 stage = int32(ring[0])
                 to = int32(stage * stage_bytes)
                 if pitch == row_bytes:
-                    if lane == 0:
+                    if lane == 0 and feeder == 0:
                         shift = int32(source & 15)
                         size = uint32((shift + count * row_bytes + 15) & -16)
                         ptx.mbar_expect(full, int32(2 * stage), size)
@@ -90,16 +92,16 @@ def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line
                         shift = int32((source + int64(row * row_bytes)) & 15)
                         total = int32(total + ((shift + piece + 15) & -16))
                         row = int32(row + 1)
-                    if lane == 0:
+                    if lane == 0 and feeder == 0:
                         ptx.mbar_expect(full, int32(2 * stage), uint32(total))
                     cuda.syncwarp()
-                    row = int32(lane)
+                    row = int32(lane * FEEDERS + feeder)
                     while row < count:
                         start = int64(source + int64(row * row_bytes))
                         shift = int32(start & 15)
                         size = uint32((shift + piece + 15) & -16)
                         ptx.bulk_g2s(sh, int32(to + row * pitch), int64(start - shift), int32(0), full, int32(2 * stage), size)
-                        row = int32(row + 32)
+                        row = int32(row + 32 * FEEDERS)
             advance(ring, stages)
 
 
@@ -118,7 +120,7 @@ def drain(full, ring, state, stages):
 
 @device
 def stream(
-    sh, full, empty, halt, ring, state, stages, stage_bytes, tab, lists, layers, tokens, width, query_rows, hidden, lane
+    sh, full, empty, halt, ring, state, stages, stage_bytes, tab, lists, layers, tokens, width, query_rows, hidden, feeder, lane
 ):
     """All weights of this block, for every token."""
     ahead = int32(0)
@@ -131,7 +133,7 @@ def stream(
             while phase < past and state[2] == 0:
                 columns = columns_of(phase, width, query_rows, hidden)
                 a, b, _, d = ptx.lds128(sh, at)
-                stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, lane)
+                stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line, a, b, d, columns, feeder, lane)
                 at = int32(at + SEGMENT)
                 if (a & uint32(LAST_OF_PHASE)) != 0:
                     phase = int32(phase + 1)
