@@ -118,24 +118,20 @@ class Decode:
         self.stops, self.logits, self.out = device.zeros(16), device.zeros(sizes.vocabulary), device.zeros(4096)
         self.status, self.exchange = device.zeros(17 * sizes.blocks), device.zeros(sizes.exchange_words())
         self.table, self.frequencies, self.pages = (device.put(a) for a in (table, frequencies, pages))
-        self.flags, self.eps, self.epoch, self.early = flags, eps, 1, 0
+        self.flags, self.eps, self.early = flags, eps, 0
 
     def launch(self, tokens, stops=0):
         s, d = self.sizes, self.device
-        if self.epoch + tokens * (s.layers + 1) >= host.LAST_EPOCH:
-            call("cuMemsetD32Async", ctypes.c_uint64(self.exchange), 0, ctypes.c_size_t(s.exchange_words()), d.stream)
-            self.epoch = 1
         values = [
             self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
             self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden,
-            s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.epoch, self.eps,
+            s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.eps,
             s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0,
         ]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
         cells = [kinds.get(letter, ctypes.c_uint64)(v) for letter, v in zip(host.PARAMETERS, values, strict=True)]
         parameters = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         call("cuLaunchCooperativeKernel", self.function, s.blocks, 1, 1, host.THREADS, 1, 1, self.shared, d.stream, parameters)
-        self.epoch += tokens * (s.layers + 1)
 
     def set(self, token, slot):
         for address, value in ((self.ids, token), (self.positions, slot), (self.seen, slot), (self.branch, slot)):

@@ -12,7 +12,7 @@ Q4, Q6, Q8 = 12, 14, 8
 NAMES = ("ENTRY", "PAIRED", "PASS", "LISTED", "NAMESAKE", "SEGMENT")
 
 
-def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, epoch=1, early=0):
+def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, early=0):
     """Launch in the emulator; returns (tokens, logits, cache) and the reference's logits for the tokens it chose."""
     s = model.sizes
     cache = model.cache(first + tokens)
@@ -34,12 +34,12 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
         table, model.frequencies, Addresses(pages + arrays), cells, ids, positions, shared, branches,
         numpy.array([*stops, -1], numpy.int32), exchange, logits, out, status,
         s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room,
-        tokens, len(stops), early, epoch, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
+        tokens, len(stops), early, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
     ]  # fmt: skip
     emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages, listed), cooperative=True)
     assert not status.any()
     made = int(out[0])
-    assert (exchange[-128 - 4 * s.blocks :: 32][:4] == tokens * (s.layers + 1) * s.blocks).all()
+    assert (exchange[-128 - 4 * s.blocks :: 32][:4] == made * (s.layers + 1) * s.blocks).all()
     wanted = None
     for i in range(made):
         old = None if seen is None else [*range(seen), *range(branch, first + i)]

@@ -15,12 +15,11 @@ MOST_ROWS = 248  # of a stage
 SHORTER, SHORT = 512, 1280  # bytes of rows that are copied together, always or in a large matrix
 LISTED, NAMESAKE = 15, 23  # words of a line: where the list of its segments begins, the first line with that list
 SEGMENT = 16  # bytes
-THREADS = 320
+THREADS = 384
 SHARED_LIMIT = 232448  # bytes of shared memory of a block on sm_90
 UNITS = {12: 144, 14: 210, 8: 272}  # ggml type -> bytes of 256 values; the formats that the kernel takes
 HALVES, GELU, BIASED = 1, 2, 4  # flags
-LAST_EPOCH = 65535
-PARAMETERS = "LDLIIIIIIUFIU" + "i" * 15 + "u" + "f" * 6
+PARAMETERS = "LDLIIIIIIUFIU" + "i" * 15 + "f" * 6
 
 
 def pitch_of(size, unit):
@@ -82,8 +81,8 @@ class Sizes:
         return shape_of(type_id, self.columns(matrix), self.rows(matrix), self.stage, matrix in (4, 5))
 
     def exchange_words(self):
-        across = 2 * (self.heads + 2 * self.kv_heads) * self.size + SPLITS * self.heads * (self.size + 4)
-        return 4 * self.width + across + self.hidden + 128 + 4 * self.blocks
+        across = (self.heads + 2 * self.kv_heads) * self.size + SPLITS * self.heads * (self.size + 4)
+        return 2 * self.width + across + self.hidden + 128 + 4 * self.blocks
 
     def segments(self, types):
         """The most segments that a block has of a layer with matrices of these types (or, with one type, of the output)."""

@@ -17,8 +17,8 @@ layer with the same shapes. The last entry: 0 and 8 output matrix, 1 and 9 embed
 bits 0-7 ggml type, 8-15 rows of a stage, 16-23 blocks of 256 columns of a stage, 32-47 bytes of such a block, 48-63 bytes from row to row in a stage; see
 backends/cuda/persistent.py. Matrices begin at a multiple of 16.
 
-Exchange: uint32[4 width + 2 (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 128 + 4 blocks], zeroed once. Every
-launch takes tokens * (layers + 1) epochs, starting with `epoch` >= 1; they must stay below 65536: zero it and start again.
+Exchange: uint32[2 width + (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 128 + 4 blocks], zeroed once. It also
+keeps the number of epochs, layers + 1 for a token, so that all launches have the same parameters.
 `early`: blocks that may be missing when a block begins to read a vector; any number is right, it decides how it is waited for.
 """
 
@@ -29,7 +29,7 @@ from . import ptx
 from .export import device, kernel
 from .persistent_attention import NONE, PAGES, plan_attention
 from .persistent_dots import TEAM, vector_end
-from .persistent_exchange import SPLITS
+from .persistent_exchange import SPLITS, packet
 from .persistent_inputs import input_reader
 from .persistent_phases import (
     ENTRY,
@@ -50,7 +50,10 @@ from .persistent_stream import start_ring, stream
 from .persistent_token import among, best_of_all, best_of_block, embedding
 from .rope import rotation
 
-THREADS = 320
+THREADS = 384
+
+
+USED = 112  # word of the exchange, behind the counters: epochs that there were
 
 
 @device
@@ -110,13 +113,23 @@ def find_pages(pages, where, begin, end, slot, tid):
 
 
 @device
+def spoil_parts(exchange, at_a, split, query_rows, ep, block, blocks, tid):
+    """Mark the results of parts that attention does not have now as old: eight bits of a flag would not outlast many tokens."""
+    i = int32(split * query_rows + block * 256 + tid)
+    while i < SPLITS * query_rows:
+        ptx.st_rel32(exchange, int32(at_a + i), uint32(uint32(ep - uint32(1)) & 255))
+        i = int32(i + blocks * 256)
+
+
+@device
 def begin_token(
-    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_t, layers, width, heads, kv_heads, slot, position, token,
-    pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
+    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_a, at_t, layers, width, heads, kv_heads, size, slot,
+    position, token, pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
 ):  # fmt: skip
     """This block's part in the attention; angles; the embedding, of which the thread's row is returned."""
     plan_attention(plan, block, blocks, heads, kv_heads, slot)
     find_pages(pages, where, plan[5], plan[6], slot, tid)
+    spoil_parts(exchange, at_a, plan[4], int32(heads * size), ep, block, blocks, tid)
     a, b = ptx.lds64(bounds, OUT * 2)
     if tid < int32(b - a):
         line = int32(tab + layers * LINE)
@@ -124,7 +137,7 @@ def begin_token(
         code = int32(ptx.lds32(sh, int32(line + 72)) & 255)
         i = int32(int32(a) + tid)
         residual = float32(embedding(weight_at, code, width, token, i) * embed_scale)
-        ptx.st_ll(exchange, int32(i * 2), ptx.f2bits(residual), ep)
+        ptx.st_rel32(exchange, i, packet(residual, ep))
     if tid == 0:
         ptx.red_relaxed_add(exchange, at_t, uint32(1))
     if tid < pairs:
@@ -157,14 +170,11 @@ def end_token(
 
 
 @device
-def finish(exchange, at_t, halt, left):
-    """Stop the weights; keep the counters in step with the epochs, of which a text that ended early leaves some."""
+def finish(exchange, at_t, halt, ep, block):
+    """Stop the weights; count the epochs, which all blocks have read by now."""
     ptx.sts32(halt, 0, uint32(1))
-    if left > 0:
-        ptx.red_relaxed_add(exchange, at_t, left)
-        ptx.red_relaxed_add(exchange, int32(at_t + 32), left)
-        ptx.red_relaxed_add(exchange, int32(at_t + 64), left)
-        ptx.red_relaxed_add(exchange, int32(at_t + 96), left)
+    if block == 0:
+        exchange[at_t + USED] = uint32(ep - uint32(1))
 
 
 @device
@@ -195,7 +205,7 @@ def persistent(slots, profiled=False):
     def decode(
         table, frequencies, pages, cells, ids, positions, shared, branches, stops, exchange, logits, out, status,
         layers, width, heads, kv_heads, size, hidden, vocabulary, pairs, flags, stages, stage_bytes, room, tokens, stop_count,
-        early, epoch, eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
+        early, eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
     ):  # fmt: skip
         """cells, ids, positions, shared, branches: the request block with one row (see attention); later tokens of a launch
         follow at the next slots and positions. query_scale: of the scores, times log2(e). stops: ids that end the launch.
@@ -241,9 +251,9 @@ def persistent(slots, profiled=False):
                 status[block] = uint32(2)
         else:
             ptx.pdl_wait()
-            at_y = int32(2 * width)
-            at_q = int32(4 * width)
-            at_a = int32(at_q + 2 * (query_rows + 2 * kv_rows))
+            at_y = int32(width)
+            at_q = int32(2 * width)
+            at_a = int32(at_q + query_rows + 2 * kv_rows)
             at_s = int32(at_a + SPLITS * query_rows)
             at_h = int32(at_s + SPLITS * 4 * heads)
             at_t = int32(at_h + hidden)
@@ -253,7 +263,7 @@ def persistent(slots, profiled=False):
             seen = int32(ptx.ld32(shared, 0))
             branch = int32(ptx.ld32(branches, 0))
             token = int32(ptx.ld32(ids, 0))
-            ep = uint32(epoch)
+            ep = uint32(ptx.ld32(exchange, int32(at_t + USED)) + uint32(1))
             into = int32(0)
             residual = float32(0)  # a row of the stream: thread i holds this block's i-th one
             made = int32(0)
@@ -264,8 +274,8 @@ def persistent(slots, profiled=False):
                 clock = began
             while going > 0:
                 residual = begin_token(
-                    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_t, layers, width, heads, kv_heads, slot,
-                    position, token, pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
+                    sh, tab, pages, where, plan, bounds, frequencies, turned, exchange, at_a, at_t, layers, width, heads, kv_heads,
+                    size, slot, position, token, pairs, embed_scale, magnitude, ep, block, blocks, residual, tid,
                 )  # fmt: skip
                 best = float32(NONE)
                 best_at = int32(0)
@@ -310,7 +320,7 @@ def persistent(slots, profiled=False):
                     reduced, chosen, token, tid, lane, warp, state,
                 )  # fmt: skip
             if tid == 0:
-                finish(exchange, at_t, halt, uint32((tokens - made) * (layers + 1)))
+                finish(exchange, at_t, halt, ep, block)
             if profiled:
                 leave_clocks(status, int32(blocks + block * 16), clocks, began, tid)
             if state[1] > 0:
@@ -319,6 +329,6 @@ def persistent(slots, profiled=False):
     return decode
 
 
-SIGNATURE = "LDLIIIIIIUFIU" + "i" * 15 + "u" + "f" * 6
+SIGNATURE = "LDLIIIIIIUFIU" + "i" * 15 + "f" * 6
 kernel(SIGNATURE, threads=THREADS, name="persistent", since=90, before=120)(persistent((4, 4, 6)))
 kernel(SIGNATURE, threads=THREADS, name="persistent_narrow", since=90)(persistent((1, 2, 3)))

@@ -10,7 +10,7 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device
-from .persistent_exchange import SPLITS, give_up
+from .persistent_exchange import SPLITS, give_up, late, packet, value_of
 from .persistent_phases import LINE, entry64
 
 NONE = -1e30
@@ -81,13 +81,12 @@ def new_token(exchange, source, flag, norm, turned, size, pairs, halves, eps, sc
         polls = int32(0)
         go = int32(1)
         while go > 0:
-            a, fa, b, fb = ptx.ld_ll2(exchange, int32(source + column * 2))
-            c, fc, d, fd = ptx.ld_ll2(exchange, int32(source + column * 2 + 4))
-            bad = uint32((fa ^ flag) | (fb ^ flag) | (fc ^ flag) | (fd ^ flag))
-            x0 = ptx.bits2f(a)
-            x1 = ptx.bits2f(b)
-            x2 = ptx.bits2f(c)
-            x3 = ptx.bits2f(d)
+            a, b, c, d = ptx.ld_ll4(exchange, int32(source + column))
+            bad = late(a, b, c, d, flag)
+            x0 = value_of(a)
+            x1 = value_of(b)
+            x2 = value_of(c)
+            x3 = value_of(d)
             polls = int32(polls + 1)
             if bad == 0 or polls > state[0]:
                 go = int32(0)
@@ -284,7 +283,7 @@ def store_part(exchange, at_a, at_s, partial, spans, part, split, head, together
         if whole > float32(0):
             factor = ptx.rcp(whole)
         i = int32(at_a + part * query_rows + (head + second) * size + column)
-        ptx.st_rel32(exchange, i, uint32((ptx.f2h2(float32(value * factor), float32(0)) & 65535) | (ep << uint32(16))))
+        ptx.st_rel32(exchange, i, packet(float32(value * factor), ep))
         if column == 0 and split > 1:
             i = int32(at_s + ((head + second) * SPLITS + part) * 4)
             ptx.st_ll(exchange, i, ptx.f2bits(peak), ep)
@@ -300,7 +299,7 @@ def plan_attention(plan, block, blocks, heads, kv_heads, slot):
     group = int32(uint32(heads) // uint32(kv_heads))
     together = int32(2 - (group & 1))
     most = int32(min(int32(SPLITS), int32(uint32(blocks * together) // uint32(heads))))
-    split = int32(min(most, int32(max(int32(1), int32((slot + TILE - 1) >> 6)))))
+    split = int32(min(most, int32(max(int32(1), int32((slot + 2 * TILE - 1) >> 7)))))
     item = int32(uint32(block) // uint32(split))
     part = int32(block - item * split)
     head = int32(item * together)
@@ -364,7 +363,7 @@ def attend(
             norm = int64(0)
             turning = int32(0)
         a, b = new_token(
-            exchange, int32(at_q + source * 2), ep, norm, turned, size, turning, (flags & HALVES) != 0, eps, scale, warp, lane,
+            exchange, int32(at_q + source), ep, norm, turned, size, turning, (flags & HALVES) != 0, eps, scale, warp, lane,
             inputs, int32(warp * WIDEST), state,
         )  # fmt: skip
         if warp >= 2 and plan[7] != 0 and lane * 4 < size:

@@ -1,6 +1,6 @@
 """Exchanges of the persistent decode kernel: activations travel between blocks through global memory, without fences.
 
-Every value is in a packet with its own flag: {float32, epoch} in 64 bits, or {float16, epoch} in 32, stored and loaded whole.
+Every value is in a packet with its own flag, stored and loaded whole: the upper 24 bits of a float32 and 8 of the epoch's number.
 A buffer is overwritten only when that is safe by causality: nobody can make its next generation before every block has read
 this one, because it depends on values that every block made afterwards. A relaxed counter of finished blocks, watched by one
 thread of each block, says when reading is worth it: blocks that all poll whole vectors slow each other down.
@@ -19,6 +19,26 @@ from .persistent_dots import put
 THREADS = 256  # of the warps that compute
 LARGEST = 16256.0  # 127 * 128: an activation is 128 high + low, with high from -127 and low from -64 to 63
 SPLITS = 4  # parts that the positions of a head may be split in
+
+
+@device
+def packet(value, ep):
+    """A value, rounded to 16 bits of mantissa, with its flag."""
+    bits = ptx.f2bits(value)
+    if uint32(bits & 0x7F800000) != uint32(0x7F800000):
+        bits = uint32(bits + uint32(128))
+    return uint32(uint32(bits & 0xFFFFFF00) | uint32(ep & 255))
+
+
+@device
+def value_of(word):
+    return ptx.bits2f(uint32(word & 0xFFFFFF00))
+
+
+@device
+def late(a, b, c, d, flag):
+    """Not 0 if one of four packets is of another epoch."""
+    return uint32(uint32((a ^ flag) | (b ^ flag) | (c ^ flag) | (d ^ flag)) & 255)
 
 
 @device
@@ -130,13 +150,12 @@ def vector_reader(slots):
                 for s in range(slots):
                     i = int32(first + (s * THREADS + tid) * 4)
                     if i < count:
-                        a, fa, b, fb = ptx.ld_ll2(exchange, int32(source + i * 2))
-                        c, fc, d, fd = ptx.ld_ll2(exchange, int32(source + i * 2 + 4))
-                        bad = uint32(bad | (fa ^ flag) | (fb ^ flag) | (fc ^ flag) | (fd ^ flag))
-                        values[s * 4] = ptx.bits2f(a)
-                        values[s * 4 + 1] = ptx.bits2f(b)
-                        values[s * 4 + 2] = ptx.bits2f(c)
-                        values[s * 4 + 3] = ptx.bits2f(d)
+                        a, b, c, d = ptx.ld_ll4(exchange, int32(source + i))
+                        bad = uint32(bad | late(a, b, c, d, flag))
+                        values[s * 4] = value_of(a)
+                        values[s * 4 + 1] = value_of(b)
+                        values[s * 4 + 2] = value_of(c)
+                        values[s * 4 + 3] = value_of(d)
                 polls = int32(polls + 1)
                 if bad == 0 or polls > state[0]:
                     go = int32(0)
@@ -177,17 +196,17 @@ def hidden_reader(slots):
                     i = int32(first + (s * THREADS + tid) * 4)
                     if i < count:
                         a, b, c, d = ptx.ld_ll4(exchange, int32(source + i))
-                        bad = uint32(bad | (a ^ flag) | (b ^ flag) | (c ^ flag) | (d ^ flag))
+                        bad = uint32(bad | late(a, b, c, d, flag))
                         packets[s * 4] = a
                         packets[s * 4 + 1] = b
                         packets[s * 4 + 2] = c
                         packets[s * 4 + 3] = d
                 polls = int32(polls + 1)
-                if bad < 65536 or polls > state[0]:
+                if bad == 0 or polls > state[0]:
                     go = int32(0)
             give_up(polls, state)
             for k in range(size):
-                values[k] = ptx.h2f_lo(packets[k])
+                values[k] = value_of(packets[k])
             quantize(values, float32(0), sh, vector, room, first, count, tid)
             first = int32(first + slots * THREADS * 4)
         ptx.bar_sync(1, 256)
@@ -207,7 +226,6 @@ def heads_reader(slots):
         values = cuda.local.array(size, float32)
         maximum = cuda.local.array(slots, float32)
         weight = cuda.local.array(slots, float32)
-        wide = uint32(flag << uint32(16))
         lane = int32(tid & 31)
         mine = int32(min(int32(lane & (SPLITS - 1)), int32(split - 1)))
         first = int32(0)
@@ -227,7 +245,7 @@ def heads_reader(slots):
                         for z in range(SPLITS):
                             if z == 0 or z < split:
                                 a, b, c, d = ptx.ld_ll4(exchange, int32(source + z * count + i))
-                                bad = uint32(bad | (((a ^ wide) | (b ^ wide) | (c ^ wide) | (d ^ wide)) >> uint32(16)))
+                                bad = uint32(bad | late(a, b, c, d, flag))
                                 k = (s * SPLITS + z) * 4
                                 packets[k] = a
                                 packets[k + 1] = b
@@ -245,7 +263,7 @@ def heads_reader(slots):
             give_up(polls, state)
             for s in range(slots):
                 for e4 in range(4):
-                    values[s * 4 + e4] = ptx.h2f_lo(packets[s * SPLITS * 4 + e4])
+                    values[s * 4 + e4] = value_of(packets[s * SPLITS * 4 + e4])
             if split > 1:
                 for s in range(slots):
                     top = maximum[s]
@@ -261,7 +279,7 @@ def heads_reader(slots):
                         if z < split:
                             whole += f
                             for e4 in range(4):
-                                values[s * 4 + e4] += f * ptx.h2f_lo(packets[(s * SPLITS + z) * 4 + e4])
+                                values[s * 4 + e4] += f * value_of(packets[(s * SPLITS + z) * 4 + e4])
                     f = ptx.rcp(whole)
                     for e4 in range(4):
                         values[s * 4 + e4] *= f

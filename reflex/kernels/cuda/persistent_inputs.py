@@ -50,8 +50,7 @@ def input_reader(slots, profiled):
             await_count(exchange, int32(at_t + 96), wanted, tid, state)
             read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
         elif phase == DOWN:
-            wide = uint32(ep << uint32(16))
-            read_hidden(exchange, at_h, int32(at_t + 64), wanted, hidden, wide, sh, vector, room, tid, state)
+            read_hidden(exchange, at_h, int32(at_t + 64), wanted, hidden, ep, sh, vector, room, tid, state)
         else:
             source = int32(0)
             counter = int32(at_t)

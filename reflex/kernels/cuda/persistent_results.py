@@ -5,6 +5,7 @@ from numba.types import float32, int32, uint32
 from . import ptx
 from .export import device
 from .gated import gelu, silu
+from .persistent_exchange import packet
 from .persistent_dots import SUMS, TEAM
 from .persistent_phases import (
     DOWN,
@@ -44,19 +45,18 @@ def bias_of(sh, line, row, query_rows, kv_rows):
 
 
 @device
-def hidden_packet(value, other, flags, ep):
-    """The gated unit's result as a packet."""
+def gated(value, other, flags):
+    """The gated unit's result."""
     gate = silu(value)
     if (flags & GELU) != 0:
         gate = gelu(value)
-    product = min(max(float32(gate * other), float32(-65000)), float32(65000))
-    return uint32((ptx.f2h2(product, float32(0)) & 65535) | (ep << uint32(16)))
+    return float32(gate * other)
 
 
 @device
 def publish(sh, line, phase, exchange, at_q, at_y, i, value, residual, scale, flags, ep, query_rows, kv_rows):
     """A row of q, k and v, or a row added to the residual stream, for the other blocks; returns the stream's value."""
-    at = int32(i * 2)
+    at = int32(i)
     mark = uint32(ep)
     if phase == QKV:
         if (flags & BIASED) != 0:
@@ -69,7 +69,7 @@ def publish(sh, line, phase, exchange, at_q, at_y, i, value, residual, scale, fl
             at = int32(at + at_y)
         else:
             mark = uint32(ep + uint32(1))
-    ptx.st_ll(exchange, at, ptx.f2bits(value), mark)
+    ptx.st_rel32(exchange, at, packet(value, mark))
     return residual
 
 
@@ -126,7 +126,7 @@ def multiply_phase(
                     best, best_at = better(best, best_at, value, i)
                 elif phase == GATE:
                     other = float32(add_up(partial, int32(into + PAIRED + tid)) * factor)
-                    ptx.st_rel32(exchange, int32(at_h + i), hidden_packet(value, other, flags, ep))
+                    ptx.st_rel32(exchange, int32(at_h + i), packet(gated(value, other, flags), ep))
                 else:
                     residual = publish(
                         sh, line, phase, exchange, at_q, at_y, i, value, residual, residual_scale, flags, ep,

@@ -14,7 +14,7 @@ from . import ptx
 from .export import device
 from .persistent_phases import LAST_OF_PHASE, LINE, LISTED, SEGMENT, columns_of, entry64, phases_of, row_bytes_of
 
-FEEDERS = 2  # warps that ask for weights
+FEEDERS = 4  # warps that ask for weights
 LIMIT = 20000  # polls before a thread gives up, some 15 ms: nothing can hang
 
 
@@ -35,7 +35,6 @@ def await_empty(empty, halt, ring, state):
     polls = int32(0)
     while ptx.mbar_try_wait(empty, int32(2 * ring[0]), uint32(ring[1] ^ 1)) == 0 and polls < state[0]:
         polls = int32(polls + 1)
-        ptx.nanosleep(uint32(100))
         if ptx.lds32(halt, 0) != 0:
             polls = int32(LIMIT)
             state[2] = int32(1)
@@ -86,22 +85,26 @@ def stream_segment(sh, full, empty, halt, ring, state, stages, stage_bytes, line
                         ptx.mbar_expect(full, int32(2 * stage), size)
                         ptx.bulk_g2s(sh, to, int64(source - shift), int32(0), full, int32(2 * stage), size)
                 else:
-                    total = int32(0)
-                    row = int32(0)
-                    while row < count:
-                        shift = int32((source + int64(row * row_bytes)) & 15)
-                        total = int32(total + ((shift + piece + 15) & -16))
-                        row = int32(row + 1)
-                    if lane == 0 and feeder == 0:
-                        ptx.mbar_expect(full, int32(2 * stage), uint32(total))
-                    cuda.syncwarp()
-                    row = int32(lane * FEEDERS + feeder)
-                    while row < count:
-                        start = int64(source + int64(row * row_bytes))
-                        shift = int32(start & 15)
-                        size = uint32((shift + piece + 15) & -16)
-                        ptx.bulk_g2s(sh, int32(to + row * pitch), int64(start - shift), int32(0), full, int32(2 * stage), size)
-                        row = int32(row + 32 * FEEDERS)
+                    if lane == 0:
+                        if feeder == 0:
+                            total = int32(count * ((int32(source & 15) + piece + 15) & -16))
+                            if row_bytes & 15:
+                                total = int32(0)
+                                row = int32(0)
+                                while row < count:
+                                    total = int32(total + ((int32((source + row * row_bytes) & 15) + piece + 15) & -16))
+                                    row = int32(row + 1)
+                            ptx.mbar_expect(full, int32(2 * stage), uint32(total))
+                        row = int32(feeder)
+                        source = int64(source + int64(feeder * row_bytes))
+                        to = int32(to + feeder * pitch)
+                        while row < count:
+                            shift = int32(source & 15)
+                            size = uint32((shift + piece + 15) & -16)
+                            ptx.bulk_g2s(sh, to, int64(source - shift), int32(0), full, int32(2 * stage), size)
+                            source = int64(source + int64(row_bytes * FEEDERS))
+                            to = int32(to + pitch * FEEDERS)
+                            row = int32(row + FEEDERS)
             advance(ring, stages)
 
 
