@@ -2,7 +2,7 @@
 
 `python bench/persistent_device.py CUBIN [JOB ...]`, from the repository's root, with numpy and libcuda.so.1. Jobs:
 check:SHAPE:LAYERS:SLOT (full width, few layers, small vocabulary, against a float32 model), time:SHAPE:CONTEXT,CONTEXT[:KEY=N ...]
-(random weights of the whole model in the mix of a Q4_K_M file; keys: early, stage, batch, profile). Narrow and wide kernels are
+(random weights of the whole model in the mix of a Q4_K_M file; keys: stage, batch, profile). Narrow and wide kernels are
 both tried where they fit.
 """
 
@@ -118,14 +118,14 @@ class Decode:
         self.stops, self.logits, self.out = device.zeros(16), device.zeros(sizes.vocabulary), device.zeros(4096)
         self.status, self.exchange = device.zeros(17 * sizes.blocks), device.zeros(sizes.exchange_words())
         self.table, self.frequencies, self.pages = (device.put(a) for a in (table, frequencies, pages))
-        self.flags, self.eps, self.early = flags, eps, 0
+        self.flags, self.eps = flags, eps
 
     def launch(self, tokens, stops=0):
         s, d = self.sizes, self.device
         values = [
             self.table, self.frequencies, self.pages, self.cells, self.ids, self.positions, self.seen, self.branch, self.stops,
             self.exchange, self.logits, self.out, self.status, s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden,
-            s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.early, self.eps,
+            s.vocabulary, self.pairs, self.flags, self.stages, s.stage, s.room, tokens, stops, self.eps,
             s.size**-0.5 * 1.4426950408889634, 1.0, 1.0, 1.0, 1.0,
         ]  # fmt: skip
         kinds = {"i": ctypes.c_int, "u": ctypes.c_uint, "f": ctypes.c_float}
@@ -203,7 +203,7 @@ def fill(device, type_id, rows, columns, random):
     return address, total
 
 
-def timing(device, shape, contexts, early=(0,), stage=0, batch=16, repeats=5, profile=0):
+def timing(device, shape, contexts, stage=0, batch=16, repeats=5, profile=0):
     layers, width, heads, kv_heads, size, hidden, vocabulary = SHAPES[shape]
     sizes = host.Sizes(*SHAPES[shape], device.blocks, stage)
     random = numpy.random.default_rng(1)
@@ -227,8 +227,7 @@ def timing(device, shape, contexts, early=(0,), stage=0, batch=16, repeats=5, pr
     for name in kernels(sizes):
         decode = Decode(device, sizes, numpy.array(words, numpy.int64), listed, frequencies, pages, name + "_profiled" * profile)
         for context in contexts:
-            for decode.early in early:
-                measure(decode, f"{shape} {name} context {context} early {decode.early}", context, total, batch, repeats, profile)
+            measure(decode, f"{shape} {name} context {context}", context, total, batch, repeats, profile)
     device.free()
 
 
@@ -280,8 +279,7 @@ def main():
             check(device, shape, *map(int, rest))
         else:
             words = dict(word.split("=") for word in rest[1:])
-            early = [int(n) for n in words.pop("early", "0").split(",")]
-            timing(device, shape, [int(n) for n in rest[0].split(",")], early, **{k: int(v) for k, v in words.items()})
+            timing(device, shape, [int(n) for n in rest[0].split(",")], **{k: int(v) for k, v in words.items()})
         print(f"   {time.perf_counter() - begun:.1f} s", flush=True)
 
 

@@ -12,7 +12,7 @@ Q4, Q6, Q8 = 12, 14, 8
 NAMES = ("ENTRY", "PAIRED", "PASS", "LISTED", "NAMESAKE", "SEGMENT")
 
 
-def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None, early=0):
+def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=None, branch=None):
     """Launch in the emulator; returns (tokens, logits, cache) and the reference's logits for the tokens it chose."""
     s = model.sizes
     cache = model.cache(first + tokens)
@@ -34,12 +34,12 @@ def run(model, first, position, token, tokens, kernel, stages=3, stops=(), seen=
         table, model.frequencies, Addresses(pages + arrays), cells, ids, positions, shared, branches,
         numpy.array([*stops, -1], numpy.int32), exchange, logits, out, status,
         s.layers, s.width, s.heads, s.kv_heads, s.size, s.hidden, s.vocabulary, model.pairs, flags, stages, s.stage, s.room,
-        tokens, len(stops), early, model.eps, scale, 1.0, 1.0, 1.0, 1.0,
+        tokens, len(stops), model.eps, scale, 1.0, 1.0, 1.0, 1.0,
     ]  # fmt: skip
     emulator.launch(kernel, s.blocks, host.THREADS, arguments, s.shared_bytes(stages, listed), cooperative=True)
     assert not status.any()
     made = int(out[0])
-    assert (exchange[-128 - 4 * s.blocks :: 32][:4] == made * (s.layers + 1) * s.blocks).all()
+    assert (exchange[-544 - 4 * s.blocks :][:512:32].reshape(4, 4).sum(1) == made * (s.layers + 1) * s.blocks).all()
     wanted = None
     for i in range(made):
         old = None if seen is None else [*range(seen), *range(branch, first + i)]
@@ -70,7 +70,7 @@ def test_other_shapes_and_a_stop():
     sizes = host.Sizes(1, 288, 3, 1, 32, 160, 900, 3)
     model = Dense(sizes, lambda layer: (Q8,) * 7, Q8, style="norm", act="gelu", head_norms=False, biases=True, dims=16)
     kernel = persistent.persistent((2, 1, 2))
-    out, logits, wanted, found, cache = run(model, 20, 17, 5, 2, kernel, seen=5, branch=12, early=2)
+    out, logits, wanted, found, cache = run(model, 20, 17, 5, 2, kernel, seen=5, branch=12)
     assert out[0] == 2
     check(logits, wanted, found, cache)
     out, logits, wanted, found, cache = run(model, 20, 17, 5, 2, kernel, seen=5, branch=12, stops=(out[1],))

@@ -6,6 +6,7 @@ Numbers here repeat the kernel's; tests/cuda/test_persistent.py compares them. C
 STAGE = 27008  # least bytes of a stage of the weight stream: 32 rows of 4 units of 210 bytes, and up to 32 around them
 TILE, TILES = 8, 16  # rows that a warp multiplies at once; a stage should hold as many as the second
 WIDE = 38016  # the same for longer rows: 16 rows of 16 units of 144 bytes, which are spread
+COUNTERS = 544  # words of the exchange
 ENTRY = 24  # int64 words of a layer in the table
 SPLITS = 4  # parts of the attention of a head
 PAIRED, PASS = 128, 256  # rows of the gate matrix, or of any other, in one pass
@@ -19,7 +20,7 @@ THREADS = 384
 SHARED_LIMIT = 232448  # bytes of shared memory of a block on sm_90
 UNITS = {12: 144, 14: 210, 8: 272}  # ggml type -> bytes of 256 values; the formats that the kernel takes
 HALVES, GELU, BIASED = 1, 2, 4  # flags
-PARAMETERS = "LDLIIIIIIUFIU" + "i" * 15 + "f" * 6
+PARAMETERS = "LDLIIIIIIUFIU" + "i" * 14 + "f" * 6
 
 
 def pitch_of(size, unit):
@@ -82,7 +83,7 @@ class Sizes:
 
     def exchange_words(self):
         across = (self.heads + 2 * self.kv_heads) * self.size + SPLITS * self.heads * (self.size + 4)
-        return 2 * self.width + across + self.hidden + 128 + 4 * self.blocks
+        return 2 * self.width + across + self.hidden + COUNTERS + 4 * self.blocks
 
     def segments(self, types):
         """The most segments that a block has of a layer with matrices of these types (or, with one type, of the output)."""

@@ -17,9 +17,8 @@ layer with the same shapes. The last entry: 0 and 8 output matrix, 1 and 9 embed
 bits 0-7 ggml type, 8-15 rows of a stage, 16-23 blocks of 256 columns of a stage, 32-47 bytes of such a block, 48-63 bytes from row to row in a stage; see
 backends/cuda/persistent.py. Matrices begin at a multiple of 16.
 
-Exchange: uint32[2 width + (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 128 + 4 blocks], zeroed once. It also
+Exchange: uint32[2 width + (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 544 + 4 blocks], zeroed once. It also
 keeps the number of epochs, layers + 1 for a token, so that all launches have the same parameters.
-`early`: blocks that may be missing when a block begins to read a vector; any number is right, it decides how it is waited for.
 """
 
 from numba import cuda
@@ -29,7 +28,7 @@ from . import ptx
 from .export import device, kernel
 from .persistent_attention import NONE, PAGES, plan_attention
 from .persistent_dots import TEAM, vector_end
-from .persistent_exchange import SPLITS, packet
+from .persistent_exchange import COUNTERS, SPLITS, count_in, packet
 from .persistent_inputs import input_reader
 from .persistent_phases import (
     ENTRY,
@@ -53,7 +52,8 @@ from .rope import rotation
 THREADS = 384
 
 
-USED = 112  # word of the exchange, behind the counters: epochs that there were
+BEST = COUNTERS + 32  # words of the exchange: every block's largest logit
+USED = COUNTERS  # word of the exchange, behind the counters: epochs that there were
 
 
 @device
@@ -139,7 +139,7 @@ def begin_token(
         residual = float32(embedding(weight_at, code, width, token, i) * embed_scale)
         ptx.st_rel32(exchange, i, packet(residual, ep))
     if tid == 0:
-        ptx.red_relaxed_add(exchange, at_t, uint32(1))
+        count_in(exchange, at_t, block)
     if tid < pairs:
         c, s = rotation(float64(position) * frequencies[tid])
         ptx.stsf2(turned, int32(tid * 2), float32(float32(c) * magnitude), float32(float32(s) * magnitude))
@@ -154,12 +154,12 @@ def end_token(
     """The largest logit of this block, then of all: the next token, and whether to go on with it."""
     best, best_at = best_of_block(best, best_at, reduced, chosen, lane, warp)
     if tid == 0:
-        i = int32(at_t + 128 + block * 4)
+        i = int32(at_t + BEST + block * 4)
         ptx.st_ll(exchange, i, ptx.f2bits(best), mark)
         ptx.st_ll(exchange, int32(i + 2), uint32(best_at), mark)
     going = int32(0)
     if made < tokens or block == 0:
-        token = best_of_all(exchange, int32(at_t + 128), mark, blocks, reduced, chosen, tid, lane, warp, state)
+        token = best_of_all(exchange, int32(at_t + BEST), mark, blocks, reduced, chosen, tid, lane, warp, state)
         if block == 0 and tid == 0:
             out[made] = token
             out[0] = made
@@ -205,7 +205,7 @@ def persistent(slots, profiled=False):
     def decode(
         table, frequencies, pages, cells, ids, positions, shared, branches, stops, exchange, logits, out, status,
         layers, width, heads, kv_heads, size, hidden, vocabulary, pairs, flags, stages, stage_bytes, room, tokens, stop_count,
-        early, eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
+        eps, query_scale, embed_scale, residual_scale, logit_scale, magnitude,
     ):  # fmt: skip
         """cells, ids, positions, shared, branches: the request block with one row (see attention); later tokens of a launch
         follow at the next slots and positions. query_scale: of the scores, times log2(e). stops: ids that end the launch.
@@ -292,7 +292,7 @@ def persistent(slots, profiled=False):
                         factor = read_input(
                             phase, sh, line, layer + 1 == layers, exchange, at_q, at_a, at_s, at_h, at_y, at_t, where, inputs,
                             weights, partial, spans, turned, reduced, ep, plan, slot, seen, branch, width, heads, query_rows,
-                            kv_rows, size, hidden, pairs, flags, blocks, early, eps, query_scale, vector, room, tid, state, clocks,
+                            kv_rows, size, hidden, pairs, flags, blocks, eps, query_scale, vector, room, tid, state, clocks,
                             clock,
                         )  # fmt: skip
                         tid = int32(ptx.opaque(tid))
@@ -306,7 +306,7 @@ def persistent(slots, profiled=False):
                             residual_scale, logit_scale, best, best_at, into, ep, tid, lane, warp, clocks, timed,
                         )  # fmt: skip
                         if tid == 0:
-                            count_block(exchange, at_t, phase)
+                            count_block(exchange, at_t, phase, block)
                         if profiled:
                             clock = note(clocks, int32(phase + 5), clock, tid)
                         phase = int32(phase + 1)
@@ -329,6 +329,6 @@ def persistent(slots, profiled=False):
     return decode
 
 
-SIGNATURE = "LDLIIIIIIUFIU" + "i" * 15 + "f" * 6
+SIGNATURE = "LDLIIIIIIUFIU" + "i" * 14 + "f" * 6
 kernel(SIGNATURE, threads=THREADS, name="persistent", since=90, before=120)(persistent((4, 4, 6)))
 kernel(SIGNATURE, threads=THREADS, name="persistent_narrow", since=90)(persistent((1, 2, 3)))

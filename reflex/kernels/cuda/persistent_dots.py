@@ -116,6 +116,8 @@ def _four_bits(halves):
         f0, f1, f2, f3 = ptx.ldsf4(sh, int32(f_at + c * 16))
         a0, a1, a2, a3 = int32(0), int32(0), int32(0), int32(0)
         b0, b1, b2, b3 = int32(0), int32(0), int32(0), int32(0)
+        d0, d1, d2, d3 = int32(0), int32(0), int32(0), int32(0)  # four chains: a product waits 33 cycles for the one before it
+        e0, e1, e2, e3 = int32(0), int32(0), int32(0), int32(0)
         for k in range(2):
             even = masks[2 * k]
             odd = masks[2 * k + 1]
@@ -128,13 +130,13 @@ def _four_bits(halves):
                 uint32(q[i + 4] & m), uint32(q[12 + i] & m), uint32(q[i + 5] & m), uint32(q[13 + i] & m),
                 uint32(x[2] & even), uint32(x[3] & even), b0, b1, b2, b3,
             )  # fmt: skip
-            a0, a1, a2, a3 = ptx.mma_us8(
+            d0, d1, d2, d3 = ptx.mma_us8(
                 uint32(q[i] & h), uint32(q[8 + i] & h), uint32(q[i + 1] & h), uint32(q[9 + i] & h),
-                uint32(x[0] & odd), uint32(x[1] & odd), a0, a1, a2, a3,
+                uint32(x[0] & odd), uint32(x[1] & odd), d0, d1, d2, d3,
             )  # fmt: skip
-            b0, b1, b2, b3 = ptx.mma_us8(
+            e0, e1, e2, e3 = ptx.mma_us8(
                 uint32(q[i + 4] & h), uint32(q[12 + i] & h), uint32(q[i + 5] & h), uint32(q[13 + i] & h),
-                uint32(x[2] & odd), uint32(x[3] & odd), b0, b1, b2, b3,
+                uint32(x[2] & odd), uint32(x[3] & odd), e0, e1, e2, e3,
             )  # fmt: skip
         load_codes(sh, next0, next1, c, q)
         if c & 1:  # high nibbles stayed in place
@@ -142,11 +144,11 @@ def _four_bits(halves):
             f2 *= float32(0.0625)
         pick = uint32(0x4400 + 0x1111 * c)  # bytes c of two words, each twice
         for r in range(halves):
-            low = float32(int32((a0 << 7) + a1))  # exact, a multiple of 16 where it has more than 24 bits
-            high = float32(int32((b0 << 7) + b1))
+            low = float32(int32((int32(a0 + d0) << 7) + int32(a1 + d1)))  # exact, a multiple of 16 beyond 24 bits
+            high = float32(int32((int32(b0 + e0) << 7) + int32(b1 + e1)))
             if r == 1:
-                low = float32(int32((a2 << 7) + a3))
-                high = float32(int32((b2 << 7) + b3))
+                low = float32(int32((int32(a2 + d2) << 7) + int32(a3 + d3)))
+                high = float32(int32((int32(b2 + e2) << 7) + int32(b3 + e3)))
             i = 16 + 4 * r
             both = ptx.prmt(q[i + 1], q[i + 2], pick)  # scale and minimum of sub-block c; in two high bits, those of c + 4
             rest = ptx.prmt(q[i + 3], uint32(q[i + 3] >> uint32(4)), pick)

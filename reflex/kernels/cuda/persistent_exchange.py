@@ -18,6 +18,8 @@ from .persistent_dots import put
 
 THREADS = 256  # of the warps that compute
 LARGEST = 16256.0  # 127 * 128: an activation is 128 high + low, with high from -127 and low from -64 to 63
+LINE = 32  # words between counters
+COUNTERS = 4 * 4 * LINE  # words: of x, y, the hidden vector and the heads
 SPLITS = 4  # parts that the positions of a head may be split in
 
 
@@ -42,9 +44,17 @@ def late(a, b, c, d, flag):
 
 
 @device
-def await_count(counters, at, wanted, tid, state):
-    """One thread watches a counter; only a hint, the packets carry their own flags."""
-    if tid == 0:
+def count_in(counters, at, block):
+    """Count a block as finished. Every fourth has the same counter, so that they wait less for each other."""
+    ptx.red_relaxed_add(counters, int32(at + (block & 3) * LINE), uint32(1))
+
+
+@device
+def await_count(counters, at, ep, blocks, tid, state):
+    """Four threads watch the counters; only a hint, the packets carry their own flags."""
+    if tid < 4:
+        at = int32(at + tid * LINE)
+        wanted = uint32(ep * uint32((blocks + 3 - tid) >> 2))
         polls = int32(0)
         go = int32(1)
         while go > 0:
@@ -128,7 +138,7 @@ def vector_reader(slots):
     quantize = quantizer(slots, True)
 
     @device
-    def read_vector(exchange, source, counter, wanted, norm, count, flag, sh, vector, room, reduced, tid, state):
+    def read_vector(exchange, source, counter, norm, count, flag, blocks, sh, vector, room, reduced, tid, state):
         """reduced: every warp's sum of squares."""
         values = cuda.local.array(size, float32)
         weights = cuda.local.array(size, float32)
@@ -142,7 +152,7 @@ def vector_reader(slots):
             for k in range(size):
                 values[k] = float32(0)
             if first == 0:
-                await_count(exchange, counter, wanted, tid, state)
+                await_count(exchange, counter, flag, blocks, tid, state)
             polls = int32(0)
             go = int32(1)
             while go > 0:
@@ -179,7 +189,7 @@ def hidden_reader(slots):
     quantize = quantizer(slots, False)
 
     @device
-    def read_hidden(exchange, source, counter, wanted, count, flag, sh, vector, room, tid, state):
+    def read_hidden(exchange, source, counter, count, flag, blocks, sh, vector, room, tid, state):
         packets = cuda.local.array(size, uint32)
         values = cuda.local.array(size, float32)
         first = int32(0)
@@ -187,7 +197,7 @@ def hidden_reader(slots):
             for k in range(size):
                 packets[k] = uint32(0)
             if first == 0:
-                await_count(exchange, counter, wanted, tid, state)
+                await_count(exchange, counter, flag, blocks, tid, state)
             polls = int32(0)
             go = int32(1)
             while go > 0:

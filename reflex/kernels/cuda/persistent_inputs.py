@@ -1,11 +1,12 @@
 """What the persistent decode kernel multiplies in each phase: the vector that the blocks exchanged, or made in attention."""
 
+from numba import cuda
 from numba.types import float32, int32, uint32
 
 from . import ptx
 from .export import device
 from .persistent_attention import attend
-from .persistent_exchange import await_count, heads_reader, hidden_reader, vector_reader
+from .persistent_exchange import LINE, await_count, count_in, heads_reader, hidden_reader, vector_reader
 from .persistent_phases import DOWN, GATE, OUT, entry64
 from .persistent_rows import note
 
@@ -28,13 +29,12 @@ def input_reader(slots, profiled):
     @device
     def read_input(
         phase, sh, line, last_layer, exchange, at_q, at_a, at_s, at_h, at_y, at_t, where, inputs, weights, partial, spans, turned,
-        reduced, ep, plan, slot, seen, branch, width, heads, query_rows, kv_rows, size, hidden, pairs, flags, blocks, early, eps,
+        reduced, ep, plan, slot, seen, branch, width, heads, query_rows, kv_rows, size, hidden, pairs, flags, blocks, eps,
         query_scale, vector, room, tid, state, clocks, clock,
     ):  # fmt: skip
         """Make the vector in shared memory; returns a factor for the products."""
         lane = int32(tid & 31)
         warp = int32(tid >> 5)
-        wanted = uint32(ep * uint32(blocks) - uint32(early))
         factor = float32(1)
         if phase == OUT:
             if plan[0] < heads:
@@ -44,23 +44,23 @@ def input_reader(slots, profiled):
                     tid, lane, warp, state,
                 )  # fmt: skip
             if tid == 0:
-                ptx.red_relaxed_add(exchange, int32(at_t + 96), uint32(1))
+                count_in(exchange, int32(at_t + 12 * LINE), int32(cuda.blockIdx.x))
             if profiled:
                 note(clocks, 12, clock, tid)
-            await_count(exchange, int32(at_t + 96), wanted, tid, state)
+            await_count(exchange, int32(at_t + 12 * LINE), ep, blocks, tid, state)
             read_heads(exchange, at_a, at_s, plan[4], query_rows, size, ep, sh, vector, room, tid, state)
         elif phase == DOWN:
-            read_hidden(exchange, at_h, int32(at_t + 64), wanted, hidden, ep, sh, vector, room, tid, state)
+            read_hidden(exchange, at_h, int32(at_t + 8 * LINE), hidden, ep, blocks, sh, vector, room, tid, state)
         else:
             source = int32(0)
             counter = int32(at_t)
             i = int32(line + 128)
             if phase == GATE:
                 source = int32(at_y)
-                counter = int32(at_t + 32)
+                counter = int32(at_t + 4 * LINE)
                 i = int32(line + 136)
             norm = entry64(sh, i)
-            read_vector(exchange, source, counter, wanted, norm, width, ep, sh, vector, room, reduced, tid, state)
+            read_vector(exchange, source, counter, norm, width, ep, blocks, sh, vector, room, reduced, tid, state)
             factor = inverse_rms(reduced, width, eps)
         return factor
 

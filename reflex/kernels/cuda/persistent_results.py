@@ -5,7 +5,7 @@ from numba.types import float32, int32, uint32
 from . import ptx
 from .export import device
 from .gated import gelu, silu
-from .persistent_exchange import packet
+from .persistent_exchange import LINE, count_in, packet
 from .persistent_dots import SUMS, TEAM
 from .persistent_phases import (
     DOWN,
@@ -74,16 +74,16 @@ def publish(sh, line, phase, exchange, at_q, at_y, i, value, residual, scale, fl
 
 
 @device
-def count_block(exchange, at_t, phase):
-    """Tell the others that this block has published its part of the phase."""
+def count_block(exchange, at_t, phase, block):
+    """Tell the others that this block has published its part of the phase. The last epoch of a token has no layer, but counts."""
     if phase == OUT or phase == HEAD:  # noqa: SIM109
-        ptx.red_relaxed_add(exchange, int32(at_t + 32), uint32(1))
-    if phase == GATE or phase == HEAD:  # noqa: SIM109 (the last epoch of a token has neither, but counts as the others)
-        ptx.red_relaxed_add(exchange, int32(at_t + 64), uint32(1))
+        count_in(exchange, int32(at_t + 4 * LINE), block)
+    if phase == GATE or phase == HEAD:  # noqa: SIM109
+        count_in(exchange, int32(at_t + 8 * LINE), block)
     if phase == HEAD:  # as attention does in a layer
-        ptx.red_relaxed_add(exchange, int32(at_t + 96), uint32(1))
+        count_in(exchange, int32(at_t + 12 * LINE), block)
     if phase == DOWN:
-        ptx.red_relaxed_add(exchange, at_t, uint32(1))
+        count_in(exchange, at_t, block)
 
 
 @device
