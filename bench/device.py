@@ -59,6 +59,9 @@ def models(paths, steps):
         repeats = "bit-equal" if row["repeats"] else "DIFFER"
         text = f"{row['file']:<40} rms {row['rms_std']:.4f} max {row['max_std']:.4f} std, {row['same']} of {row['steps']} tokens, "
         print(f"{text}{row['clear_wrong']} wrong with a clear margin, repeats {repeats}", flush=True)
+        text = f"  decode by {row['decode']}: log-probabilities off by {row['decode_logprob_error']:.4f} at most, chosen within "
+        text += f"{row['decode_gap_std']:.4f} std of the best, repeats {'bit-equal' if row['decode_repeats'] else 'DIFFER'}"
+        print(text, flush=True)
     return rows
 
 

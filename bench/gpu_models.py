@@ -37,7 +37,7 @@ def compare(path, steps):
     """Greedy steps of the reference after each prompt, the device given the same tokens."""
     _, _, trusted = open_model(path, "reference")
     _, _, tested = open_model(path, "cuda")
-    errors, worst, same, clear_wrong, count, repeats = [], 0.0, 0, 0, 0, True
+    errors, worst, same, clear_wrong, count, repeats, followed = [], 0.0, 0, 0, 0, True, []
     for prompt in PROMPTS:
         ids = trusted.encode(prompt)
         for _ in range(steps):
@@ -53,11 +53,17 @@ def compare(path, steps):
             clear_wrong += not agree and bool(top[1] - top[0] >= 0.5)
             count += 1
             ids.append(int(want.argmax()))
+        followed.append(follow(trusted, tested, ids[:-steps], steps))
         again = rows_of(tested, ids), rows_of(tested, ids)
         repeats = repeats and bool((again[0] == again[1]).all())
+    why = tested.plan.decoder.why
     for session in (trusted, tested):
         session.close()
     return {
+        "decode": f"separate kernels ({why})" if why else "one kernel",
+        "decode_logprob_error": max(error for error, _, _ in followed),
+        "decode_gap_std": max(gap for _, gap, _ in followed),
+        "decode_repeats": all(equal for _, _, equal in followed),
         "file": Path(path).name,
         "rms_std": statistics.median(errors),
         "max_std": worst,
@@ -66,6 +72,32 @@ def compare(path, steps):
         "clear_wrong": clear_wrong,
         "repeats": repeats,
     }
+
+
+def follow(trusted, tested, ids, steps):
+    """(largest error of a log-probability, how far a chosen token lay below the best one in std, whether two runs are equal) of
+    tokens that the device makes by itself, against the reference given the same tokens."""
+
+    def run():
+        session = tested
+        session.rewind(0)
+        session.sync(ids)
+        token = session.plan.argmax(0)
+        made = [(token, session.plan.logprobs(0, [token])[0])]
+        for following, logprob in session.follow(token, Sampling(), 1, (), steps - 1):
+            session.accept(made[-1][0])
+            made.append((following, logprob))
+        return made
+
+    made = run()
+    error = gap = 0.0
+    for number, (token, logprob) in enumerate(made):
+        trusted.sync(ids + [t for t, _ in made[:number]])
+        want = numpy.array(trusted.plan.logits(0), numpy.float64)
+        top = want.max()
+        error = max(error, abs(want[token] - top - numpy.log(numpy.exp(want - top).sum()) - logprob))
+        gap = max(gap, (top - want[token]) / want.std())
+    return float(error), float(gap), made == run()
 
 
 def timed(action, seconds=1.0, least=5):

@@ -103,6 +103,28 @@ def test_a_decode_run_is_one_graph_and_nothing_else(calls, settings, choosing):
     assert {name: count for name, count in more.items() if count} == {"cuGraphLaunch": 40}
 
 
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """At least as wide as the stub has multiprocessors."""
+    path = tmp_path_factory.mktemp("models") / "dense.gguf"
+    tiny.write("llama-smollm", path, "Q8_0", width=160, heads=2, kv_heads=1, head_dim=64, feed_forward=160)
+    return path
+
+
+def test_a_dense_model_decodes_by_one_kernel(library, dense, model, tmp_path):
+    """A token is the kernel, the statistics of its logits and the step to the next one; other models have a launch per product."""
+    for path, first in ((dense, "persistent_narrow"), (model, "rope_angles")):
+        log = tmp_path / "calls.log"
+        log.unlink(missing_ok=True)
+        words = ("--max-tokens", "9", "--seed", "3", "--backend", "cuda", "--timings")
+        done = process.reflex("generate", path, "hello", *words, env=fake.environment(library, log))
+        assert done.returncode == 0, done.stderr
+        captured = Calls(log.read_text().splitlines(), None, 0).kernels(captured=True)
+        assert captured[0] == first
+        assert (captured == ["persistent_narrow", "logits_stats", "advance"]) is (path == dense)
+        assert ("decode by one kernel" in done.stderr.decode()) is (path == dense)
+
+
 def test_the_command_decodes_on_the_device(library, model, tmp_path):
     log = tmp_path / "calls.log"
     words = ("--max-tokens", "9", "--temperature", "0.8", "--repeat-penalty", "1.2", "--seed", "3", "--backend", "cuda")

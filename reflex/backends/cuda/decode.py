@@ -10,6 +10,7 @@ from time import sleep
 from ... import native
 from ...errors import DeviceError, InternalError
 from ...sample import uniform
+from .dense import dense
 from .launch import Chain
 
 AHEAD = 4  # graphs in flight
@@ -43,14 +44,21 @@ class Decoder:
         self.host = native.alloc(BLOCK, "decode block")
         self.history = plan.device.pinned(4 * ENTRIES + 8 * RING)
         self.graphs = {}  # (drawn, penalized) -> (Graph, Chain)
+        self.dense, self.why = dense(plan)  # the persistent kernel, or why not
 
     def graph(self, drawn, penalized):
         found = self.graphs.get((drawn, penalized))
         if found is None:
             chain = Chain(self.plan.library)
-            self.plan.lower(chain, 1, 1)
+            if self.dense:
+                self.dense.add(chain)
+            else:
+                self.plan.lower(chain, 1, 1)
             self._choose(chain, drawn, penalized)
             self.plan.settle(chain)
+            if self.dense and not self.graphs:
+                self.dense.send()
+            self.plan.device.mark("decode by one kernel" if self.dense else "decode by separate kernels")
             found = self.graphs[drawn, penalized] = chain.capture(), chain
         return found[0]
 

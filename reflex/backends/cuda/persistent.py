@@ -20,6 +20,8 @@ THREADS = 384
 SHARED_LIMIT = 232448  # bytes of shared memory of a block on sm_90
 UNITS = {12: 144, 14: 210, 8: 272}  # ggml type -> bytes of 256 values; the formats that the kernel takes
 HALVES, GELU, BIASED = 1, 2, 4  # flags
+ACTIVATIONS = {"silu": 0, "gelu": GELU}  # and their flags
+TARGETS = ("sm_90", "sm_100")  # blocks may have SHARED_LIMIT there
 PARAMETERS = "LDLIIIIIIUFIU" + "i" * 14 + "f" * 6
 
 
@@ -107,7 +109,7 @@ class Sizes:
         strange = sorted(set(types) - set(UNITS))
         if strange:
             return f"no products for ggml types {strange}"
-        if self.width > PAIRED * self.blocks or self.blocks > PASS:
+        if not self.blocks <= self.width <= PAIRED * self.blocks or self.blocks > min(PASS, self.hidden, self.vocabulary):
             return f"{self.blocks} multiprocessors for a width of {self.width}"
         if self.heads > self.blocks * (2 - self.heads // self.kv_heads % 2):
             return f"{self.blocks} multiprocessors for {self.heads} heads"

@@ -32,6 +32,7 @@ from .persistent_exchange import COUNTERS, SPLITS, count_in, packet
 from .persistent_inputs import input_reader
 from .persistent_phases import (
     ENTRY,
+    HEAD,
     LINE,
     LISTED,
     NAMESAKE,
@@ -323,12 +324,13 @@ def persistent(slots, profiled=False):
                 finish(exchange, at_t, halt, ep, block)
             if profiled:
                 leave_clocks(status, int32(blocks + block * 16), clocks, began, tid)
-            if state[1] > 0:
+            if state[1] > 0:  # no number, so that the token is refused
                 status[block] = uint32(1)
+                logits[ptx.lds32(bounds, HEAD * 2)] = ptx.bits2f(uint32(0x7FFFFFFF))
 
     return decode
 
 
 SIGNATURE = "LDLIIIIIIUFIU" + "i" * 14 + "f" * 6
 kernel(SIGNATURE, threads=THREADS, name="persistent", since=90, before=120)(persistent((4, 4, 6)))
-kernel(SIGNATURE, threads=THREADS, name="persistent_narrow", since=90)(persistent((1, 2, 3)))
+kernel(SIGNATURE, threads=THREADS, name="persistent_narrow", since=90, before=120)(persistent((1, 2, 3)))
