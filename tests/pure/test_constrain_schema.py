@@ -87,6 +87,9 @@ NODE = {
 }
 # schema -> (texts that may be written, texts that may not)
 LANGUAGES = [
+    ({"type": "integer", "exclusiveMinimum": 2.5, "exclusiveMaximum": 4.5}, ["3", "4"], ["2", "5"]),
+    ('{"type": "number", "exclusiveMaximum": 0.10000000000000000001, "minimum": 0}', ["0.099", "0"], ["0.1", "0.10"]),
+    ('{"type": "number", "maximum": 0.10000000000000000001, "minimum": 0}', ["0.1"], ["0.11"]),
     (True, ["1", "null", '{"a":[{}]}', '"\\u0001é\\n"', "[[],{}]"], ["{}{}", "[1, 2]", "01", "-", "tru", '"\n"', '"\\u00e9"', ""]),
     ({}, ["-1.5e+3", "false"], [".5", "1.", "1e", "+1"]),
     ({"const": 1}, ["1"], ["1.0", "true"]),
@@ -345,6 +348,28 @@ def test_hostile_schemas_have_limits():
 def test_references_have_a_depth():
     deep = judge(NODE)
     assert deep('{"v":1,"next":' * 60 + '{"v":1}' + "}" * 60) and not deep('{"v":1,"next":' * 70 + '{"v":1}' + "}" * 70)
+
+
+def test_what_is_entered_can_be_left_again():
+    """A member that comes last needs references inside references: where they no longer fit, nothing is entered before it."""
+    chain = {f"u{n}": {"type": "array", "items": {"$ref": f"#/$defs/u{n + 1}"}, "minItems": 1} for n in range(9)}
+    schema = {
+        "$defs": chain | {"u9": {"type": "null"}},
+        "properties": {"a": {"$ref": "#"}, "z": {"$ref": "#/$defs/u0"}},
+        "required": ["z"],
+        "additionalProperties": False,
+    }
+    states = constrained.bound(grammar_of(json_schema=schema), TOKENIZER).states
+    state, depth = states.start, 0
+    while state >= 0:
+        at = state
+        while states.costs[at]:
+            at = states.nearest(at)[1]
+            assert at >= 0
+        depth += 1
+        for byte in b'{"a":':
+            state = states.step(state, byte) if state >= 0 else state
+    assert 50 < depth < 64
 
 
 def test_nesting_stays_within_what_readers_take():
