@@ -359,7 +359,8 @@ def test_what_is_entered_can_be_left_again():
         "required": ["z"],
         "additionalProperties": False,
     }
-    states = constrained.bound(grammar_of(json_schema=schema), TOKENIZER).states
+    constraint = constrained.bound(grammar_of(json_schema=schema), TOKENIZER)
+    states = constraint.states
     state, depth = states.start, 0
     while state >= 0:
         at = state
