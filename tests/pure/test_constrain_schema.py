@@ -355,8 +355,8 @@ def test_what_is_entered_can_be_left_again():
     chain = {f"u{n}": {"type": "array", "items": {"$ref": f"#/$defs/u{n + 1}"}, "minItems": 1} for n in range(9)}
     schema = {
         "$defs": chain | {"u9": {"type": "null"}},
-        "properties": {"a": {"$ref": "#"}, "z": {"$ref": "#/$defs/u0"}},
-        "required": ["z"],
+        "properties": {"a": {"$ref": "#"}, "y": {"$ref": "#/$defs/u0"}, "z": {"$ref": "#/$defs/u0"}},
+        "required": ["y", "z"],
         "additionalProperties": False,
     }
     constraint = constrained.bound(grammar_of(json_schema=schema), TOKENIZER)
