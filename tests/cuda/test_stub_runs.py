@@ -103,26 +103,19 @@ def test_a_decode_run_is_one_graph_and_nothing_else(calls, settings, choosing):
     assert {name: count for name, count in more.items() if count} == {"cuGraphLaunch": 40}
 
 
-@pytest.fixture(scope="module")
-def dense(tmp_path_factory):
-    """At least as wide as the stub has multiprocessors."""
-    path = tmp_path_factory.mktemp("models") / "dense.gguf"
-    tiny.write("llama-smollm", path, "Q8_0", width=160, heads=2, kv_heads=1, head_dim=64, feed_forward=160)
-    return path
-
-
-def test_a_dense_model_decodes_by_one_kernel(library, dense, model, tmp_path):
+@pytest.mark.parametrize(("kind", "first"), [("Q8_0", "persistent_narrow"), ("F16", "rope_angles")])
+def test_a_dense_model_decodes_by_one_kernel(library, tmp_path, kind, first):
     """A token is the kernel, the statistics of its logits and the step to the next one; other models have a launch per product."""
-    for path, first in ((dense, "persistent_narrow"), (model, "rope_angles")):
-        log = tmp_path / "calls.log"
-        log.unlink(missing_ok=True)
-        words = ("--max-tokens", "9", "--seed", "3", "--backend", "cuda", "--timings")
-        done = process.reflex("generate", path, "hello", *words, env=fake.environment(library, log))
-        assert done.returncode == 0, done.stderr
-        captured = Calls(log.read_text().splitlines(), None, 0).kernels(captured=True)
-        assert captured[0] == first
-        assert (captured == ["persistent_narrow", "logits_stats", "advance"]) is (path == dense)
-        assert ("decode by one kernel" in done.stderr.decode()) is (path == dense)
+    path, log = tmp_path / "tiny.gguf", tmp_path / "calls.log"
+    tiny.write("llama-smollm", path, kind, width=128, heads=2, kv_heads=1, head_dim=64)
+    words = ("--max-tokens", "9", "--temperature", "0.8", "--repeat-penalty", "1.2", "--seed", "3", "--timings")
+    done = process.reflex("generate", path, "hello", *words, "--backend", "cuda", env=fake.environment(library, log))
+    assert done.returncode == 0, done.stderr
+    captured = Calls(log.read_text().splitlines(), None, 0).kernels(captured=True)
+    assert captured[0] == first
+    choosing = ["logits_stats", "penalize", "logits_stats", "sample_bins", "sample", "advance"]
+    assert (captured == [first, *choosing]) is (kind == "Q8_0")
+    assert ("decode by one kernel" in done.stderr.decode()) is (kind == "Q8_0")
 
 
 def test_the_command_decodes_on_the_device(library, model, tmp_path):

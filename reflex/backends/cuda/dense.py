@@ -42,14 +42,16 @@ class Layer:
         self.qkv, self.attention, self.out, self.gate, self.down = records
         products = [(record.mode, len(record.steps), record.norm is not None) for record in records if type(record) is Linear]
         need(products == [("store", 3, True), ("add", 1, False), ("gated", 2, True), ("add", 1, False)], "a layer of another form")
-        self.steps = [*self.qkv.steps, *self.out.steps, *self.gate.steps, *self.down.steps]
+        inputs = {step.out: step for step in self.qkv.steps}
+        need(set(inputs) == set(self.attention.step.ins), "other inputs of attention")
+        self.inputs = [inputs[name] for name in self.attention.step.ins]  # q, k, v
+        self.steps = [*self.inputs, *self.out.steps, *self.gate.steps, *self.down.steps]
         need(not any(step.args for step in self.steps), "matrices that are parts of others")
         need(not any(step.weights[1] for step in self.steps[3:]), "biases outside q, k and v")
         need(self.qkv.norm.ins[0] == self.out.out == self.gate.norm.ins[0] == self.down.out, "another residual stream")
         found = self.attention
         need(not found.step.args["window"] and not found.step.args["softcap"], "windows or capped scores")
         need((found.q_norm is None) == (found.k_norm is None) and found.norm_first, "other head norms")
-        need([step.out for step in self.qkv.steps] == list(found.step.ins), "q, k, v in another order")
 
 
 class Dense:
@@ -118,7 +120,7 @@ class Dense:
         self.residual_scale = float(same((r.scale for layer in layers for r in (layer.out, layer.down)), "residual scales"))
         act = same((layer.gate.act for layer in layers), "activations")
         need(act in persistent.ACTIVATIONS, f"the activation {act}")
-        biased = any(step.weights[1] for layer in layers for step in layer.qkv.steps)
+        biased = any(step.weights[1] for layer in layers for step in layer.inputs)
         style = "neox" if self.rope is None else program.ropes[self.rope].style
         self.flags = persistent.HALVES * (style == "neox") | persistent.ACTIVATIONS[act] | persistent.BIASED * biased
         shapes = ([self._tensor(step).shape for step in layer.steps] for layer in layers)
@@ -146,7 +148,7 @@ class Dense:
                 "matrices": [(address(self._place(step)), kind) for step, kind in zip(layer.steps, types, strict=True)],
                 "norms": [floats(norm.weights[0]) for norm in (layer.qkv.norm, layer.gate.norm)],
                 "head_norms": [floats(norm.weights[0]) if norm else 0 for norm in norms],
-                "biases": [floats(step.weights[1]) for step in layer.qkv.steps],
+                "biases": [floats(step.weights[1]) for step in layer.inputs],
             })  # fmt: skip
         head, embed = ((address(self._place(step)), kind) for step, kind in zip((self.head, self.embed), self.outer, strict=True))
         return persistent.table(self.sizes, layers, head, embed, floats(self.norm.weights[0]), self.memory.layer_places)
