@@ -27,7 +27,9 @@ SHAPES = {  # layers, width, heads, kv_heads, size, hidden, vocabulary
     "llama8B": (32, 4096, 32, 8, 128, 14336, 128256),
 }
 STATIC = 21504  # bytes of shared memory, an upper bound
-PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all", "[weights]", "[attention]", "[stage]", "[barrier]", "[sums]")
+PARTS = ("x>qkv", "q>att>o", "y>gate", "h>down", "x>head", "QKV", "O", "GATE", "DOWN", "HEAD", "all", "[weights]", "[attention]",
+    "[stage]", "[barrier]", "[sums]",
+)  # fmt: skip
 BANDWIDTH = 4550.0  # GB/s that a kernel can read on an H200
 Q4, Q6 = 12, 14
 cuda = ctypes.CDLL("libcuda.so.1")

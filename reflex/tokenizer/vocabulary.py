@@ -334,7 +334,8 @@ class Vocabulary:
             scratch = native.alloc(need, "tokenizer scratch")
         text = scratch.address + scratch.size - size
         native.view(text, size)[:] = data
-        count = self._library.encode_text(self._context, text, size, int(parse_special) | (0 if starts else CONTINUES), scratch.address)
+        flags = int(parse_special) | (0 if starts else CONTINUES)
+        count = self._library.encode_text(self._context, text, size, flags, scratch.address)
         ids = native.view(scratch.address, 4 * count).cast("i").tolist() if count else []
         if scratch.size <= KEEP_SCRATCH and self._scratch is None:
             self._scratch = scratch
@@ -343,8 +344,8 @@ class Vocabulary:
         return ids
 
     def layout(self):
-        """What native code needs to read all pieces: the strings (address, bytes, count), the address of their types or 0, how normal
-        ones are spelled (letters, escaped, plain), and {id: type} of those whose text forces another type."""
+        """What native code needs to read all pieces: the strings (address, bytes, count), the address of their types or 0, how
+        normal ones are spelled (letters, escaped, plain), and {id: type} of those whose text forces another type."""
         tokens, escaped = self._tokens, self._algorithm == "spm" or self._row.escape_spaces
         spelled = "escaped" if escaped else "letters" if self._row.byte_letters else "plain"
         types = 0 if self._types is None else self._types.address

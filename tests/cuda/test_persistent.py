@@ -86,6 +86,13 @@ def test_rows_of_several_slices():
     check(logits, wanted, found, cache)
 
 
+def test_slices_of_rows_that_begin_anywhere():
+    """Few rows per block, so that rows are cut in two: of 612 bytes, copied one by one."""
+    model = Dense(host.Sizes(1, 576, 1, 1, 64, 192, 60, 24), lambda layer: (Q8,) * 7, Q8, style="norm", head_norms=False)
+    _, logits, wanted, found, cache = run(model, 20, 20, 5, 1, persistent.persistent((1, 1, 1)))
+    check(logits, wanted, found, cache)
+
+
 def test_numbers_repeated_by_the_run_time():
     assert [getattr(persistent_phases, n) for n in NAMES] == [getattr(host, n) for n in NAMES]
     assert host.SPLITS == persistent_exchange.SPLITS

@@ -1,9 +1,12 @@
 """Decoding by one kernel: which programs the persistent kernel (kernels/cuda/persistent.py) takes, and its launch for them.
 
 It takes models whose every layer is alike: RMSNorm, q, k, v with or without head norms and biases, rotation, full attention,
-residual, RMSNorm, gated feed-forward, residual; with matrices in Q4_K, Q6_K and Q8_0, on devices whose blocks may have 227 KB of
-shared memory (sm_90, sm_100). Everything else decodes by the graph of separate kernels (lowering.py). Called by decode.py.
+residual, RMSNorm, gated feed-forward, residual; with matrices in the formats of persistent.UNITS, on devices whose blocks may have
+227 KB of shared memory (sm_90, sm_100). Everything else decodes by the graph of separate kernels (lowering.py). Called by
+decode.py.
 """
+
+from itertools import pairwise
 
 from ... import native
 from . import persistent
@@ -62,7 +65,7 @@ class Dense:
         program, tensors = plan.program, plan.file.tensors
         bounds = program.layers
         need(len(bounds) > 1, "no layers")
-        self.layers = [Layer(program.steps[first:last]) for first, last in zip(bounds, bounds[1:], strict=False)]
+        self.layers = [Layer(program.steps[first:last]) for first, last in pairwise(bounds)]
         self.tensors = tensors
         self._ends(fuse(program.steps[: bounds[0]], False), fuse(program.steps[bounds[-1] :], False))
         self._facts()
@@ -170,7 +173,8 @@ class Dense:
         parts = blocks(program.vocabulary, COLUMNS)
         partials = m.of_wanted("stats partials", 1, 16 * parts)
         counters = m.zeros("stats counters", 4 * m.rows)
-        chain.add(self.plan.image.kernel("logits_stats"), (parts, 1), (logits, m.stats_of(1), partials, counters, program.vocabulary))
+        values = logits, m.stats_of(1), partials, counters, program.vocabulary
+        chain.add(self.plan.image.kernel("logits_stats"), (parts, 1), values)
 
     def send(self):
         """Write the table, once every arena has its place."""

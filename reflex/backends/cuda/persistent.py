@@ -25,10 +25,10 @@ TARGETS = ("sm_90", "sm_100")  # blocks may have SHARED_LIMIT there
 PARAMETERS = "LDLIIIIIIUFIU" + "i" * 14 + "f" * 6
 
 
-def pitch_of(size, unit):
+def pitch_of(size, aligned):
     """Bytes from row to row in a stage, for `size` bytes of each that are copied on their own: spread over the banks of shared
-    memory, and with room for the bytes before a slice that begins at no multiple of 16."""
-    least = size + (16 if unit % 16 else 0)
+    memory, and with room for the bytes before a slice that is not `aligned`, to 16."""
+    least = size + (0 if aligned else 16)
     return next(n for n in range(-(-least // 16) * 16, least + 256, 16) if n % 128 in (32, 96))
 
 
@@ -37,19 +37,20 @@ def shape_of(type_id, columns, rows, stage=STAGE, paired=False):
     `paired`: it is one of two with as many rows."""
     unit = UNITS[type_id]
     row_bytes, blocks = columns * unit // 256, -(-columns // 256)
+    aligned = row_bytes % 16 == unit % 16 == 0
     if row_bytes < (SHORT if rows == PASS else SHORTER) and TILES * row_bytes + 32 <= stage:
         taken, pitch = (stage - 32) // row_bytes, row_bytes
     else:
-        most = next((n for n in range(blocks, 0, -1) if TILES * pitch_of(n * unit, unit) + 32 <= stage), 1)
+        most = next((n for n in range(blocks, 0, -1) if TILES * pitch_of(n * unit, aligned) + 32 <= stage), 1)
         if rows <= TILE and not paired and blocks > 1:  # a stage for each of the two teams
             most = min(most, -(-blocks // 2))
         blocks = -(-blocks // -(-blocks // most))
-        pitch = pitch_of(blocks * unit, unit)
+        pitch = pitch_of(blocks * unit, aligned)
         taken = (stage - 32) // pitch
     taken = min(taken, MOST_ROWS)
     taken -= taken > TILE and taken % TILE
     groups = -(-rows // taken)
-    if TILE < rows and not paired:
+    if rows > TILE and not paired:
         groups += groups % 2
     even = -(-rows // groups)  # as many rows as fit, in stages of about the same size
     return type_id | min(-(-even // TILE) * TILE, taken) << 8 | blocks << 16 | unit << 32 | pitch << 48

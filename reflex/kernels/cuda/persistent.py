@@ -6,16 +6,17 @@ attention in persistent_attention.py. Shapes, layer count and the format of ever
 follow one another in a launch. Norms are RMSNorm before both halves of a layer; the feed-forward is gated.
 
 Launch: one block per multiprocessor (cooperative: all must be resident), 384 threads, dynamic shared memory of
-stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 + 16 bytes per segment (see persistent_phases.py), with the static part at most 232448; room: the largest
-number of columns, rounded up to 256. Needs width <= 128 * blocks and <= 8192, other rows of at most 16384 columns, blocks <= 256,
-at most two heads (one, where an odd number shares a key head) per block, heads of at most 128 columns (a multiple of 8).
+stages * stage_bytes + 2.5 * room + 128 + (layers + 1) * 192 + 16 bytes per segment (see persistent_phases.py), with the static
+part at most 232448; room: the largest number of columns, rounded up to 256. Needs width <= 128 * blocks, at least as many rows
+of every kind as blocks, blocks <= 256, at most two heads (one, where an odd number shares a key head) per block, heads of at
+most 128 columns (a multiple of 8).
 
 Table: int64[layers + 1][24] in device memory. A layer: 0-6 addresses of q, k, v, o, gate, up, down; 7 byte offset of the
 layer in a cache page; 8-14 shapes of the seven matrices; 16 and 17 addresses of the two norms' weights; 18 and 19 of the
 query's and key's head norms or 0; 20-22 of the biases of q, k, v or 0; 15 where the list of its segments begins, 23 the first
-layer with the same shapes. The last entry: 0 and 8 output matrix, 1 and 9 embedding matrix, 16 output norm, 15, 23. A shape:
-bits 0-7 ggml type, 8-15 rows of a stage, 16-23 blocks of 256 columns of a stage, 32-47 bytes of such a block, 48-63 bytes from row to row in a stage; see
-backends/cuda/persistent.py. Matrices begin at a multiple of 16.
+layer with the same shapes. The last entry: 0 and 8 output matrix, 1 and 9 embedding matrix, 16 output norm, 15 and 23 as above. A
+shape: bits 0-7 ggml type, 8-15 rows and 16-23 blocks of 256 columns of a stage, 32-47 bytes of such a block, 48-63 bytes from
+row to row in a stage; see backends/cuda/persistent.py. Matrices begin at a multiple of 16.
 
 Exchange: uint32[2 width + (heads + 2 kv_heads) size + 4 heads size + 16 heads + hidden + 544 + 4 blocks], zeroed once. It also
 keeps the number of epochs, layers + 1 for a token, so that all launches have the same parameters.
@@ -111,6 +112,17 @@ def find_pages(pages, where, begin, end, slot, tid):
     if tid == PAGES:
         a, b = ptx.ld64(pages, int32(slot >> 8))
         ptx.sts64(where, int32(PAGES * 2), a, b)
+
+
+@device
+def places(width, query_rows, kv_rows, heads, hidden):
+    """Where the exchange has y, q with k and v, the parts of heads, their {maximum, sum}, the hidden vector, and its counters; x is
+    at 0."""
+    at_q = int32(2 * width)
+    at_a = int32(at_q + query_rows + 2 * kv_rows)
+    at_s = int32(at_a + SPLITS * query_rows)
+    at_h = int32(at_s + SPLITS * 4 * heads)
+    return int32(width), at_q, at_a, at_s, at_h, int32(at_h + hidden)
 
 
 @device
@@ -252,12 +264,7 @@ def persistent(slots, profiled=False):
                 status[block] = uint32(2)
         else:
             ptx.pdl_wait()
-            at_y = int32(width)
-            at_q = int32(2 * width)
-            at_a = int32(at_q + query_rows + 2 * kv_rows)
-            at_s = int32(at_a + SPLITS * query_rows)
-            at_h = int32(at_s + SPLITS * 4 * heads)
-            at_t = int32(at_h + hidden)
+            at_y, at_q, at_a, at_s, at_h, at_t = places(width, query_rows, kv_rows, heads, hidden)
             plan = cuda.local.array(8, int32)
             slot = int32(ptx.ld32(cells, 1))
             position = int32(ptx.ld32(positions, 0))

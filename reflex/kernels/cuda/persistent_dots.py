@@ -2,14 +2,14 @@
 
 Activations are 15-bit integers with a scale per 32, split into two bytes: x = scale * (128 high + low). A warp multiplies 8 or
 16 rows by a block of 256 columns at once, by m16n8k32 products of bytes: one for each sub-block of 32 columns, of which lane
-4 r + c holds columns 8 c ... 8 c + 7 in rows r and r + 8. Operand B has the high bytes of the activations in column 2 p and the low
-ones in 2 p + 1, where p is the sub-block's number modulo 4, and zeros elsewhere. So lane 4 r + c gets back the exact integer
-sums of rows r and r + 8 for sub-blocks c and c + 4, to which it applies the scales. Formats with a scale per 16 columns put each half of a
-sub-block into columns of its own.
+4 r + c holds columns 8 c ... 8 c + 7 in rows r and r + 8. Operand B has the high bytes of the activations in column 2 p and the
+low ones in 2 p + 1, where p is the sub-block's number modulo 4, and zeros elsewhere. So lane 4 r + c gets back the exact integer
+sums of rows r and r + 8 for sub-blocks c and c + 4, to which it applies the scales. Formats with a scale per 16 columns put each
+half of a sub-block into columns of its own.
 
-Shared memory in bytes, from `vector`: two planes of `room + 64`, high and low bytes: column i of a block in place (i >> 5 & 3) *
-64 + (i >> 3 & 3) * 16 + (i >> 7) * 8 + (i & 7); {scale, scale * sum}[room / 32], group g of a block in place (g & 3) * 2 + (g >> 2);
--32 * sum of 16 [room / 16], in place (g & 3) * 4 + (g >> 2).
+Shared memory in bytes, from `vector`: two planes of `room + 64`, high and low bytes: column i of a block in place
+(i >> 5 & 3) * 64 + (i >> 3 & 3) * 16 + (i >> 7) * 8 + (i & 7); {scale, scale * sum}[room / 32], group g of a block in place
+(g & 3) * 2 + (g >> 2); -32 * sum of 16 [room / 16], in place (g & 3) * 4 + (g >> 2).
 """
 
 from numba import cuda
@@ -165,7 +165,7 @@ def _four_bits(halves):
 
 
 def _six_bits(halves):
-    """Blocks of 256 in 210 bytes, a scale per 16: lanes with c below 2 have the first half of a sub-block, the others the second."""
+    """Blocks of 256 in 210 bytes, a scale per 16: lanes with c below 2 have the first half of a sub-block."""
 
     @device
     def load(sh, at0, at1, c, q):
@@ -231,8 +231,9 @@ def _six_bits(halves):
                 start = int32(offsets[i])
                 w = 4 * g + 2 * half
                 a0, a1, a2, a3 = ptx.mma_us8(
-                    codes[0], codes[8], codes[1], codes[9], uint32(x[w] & even), uint32(x[w + 1] & even), int32(0), start, int32(0), start
-                )
+                    codes[0], codes[8], codes[1], codes[9], uint32(x[w] & even), uint32(x[w + 1] & even), int32(0), start, int32(0),
+                    start,
+                )  # fmt: skip
                 a0, a1, a2, a3 = ptx.mma_us8(
                     codes[2], codes[10], codes[3], codes[11], uint32(x[w] & odd), uint32(x[w + 1] & odd), a0, a1, a2, a3
                 )

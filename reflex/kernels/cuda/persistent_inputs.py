@@ -1,7 +1,7 @@
 """What the persistent decode kernel multiplies in each phase: the vector that the blocks exchanged, or made in attention."""
 
 from numba import cuda
-from numba.types import float32, int32, uint32
+from numba.types import float32, int32
 
 from . import ptx
 from .export import device

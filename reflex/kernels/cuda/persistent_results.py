@@ -5,8 +5,8 @@ from numba.types import float32, int32, uint32
 from . import ptx
 from .export import device
 from .gated import gelu, silu
-from .persistent_exchange import LINE, count_in, packet
 from .persistent_dots import SUMS, TEAM
+from .persistent_exchange import LINE, count_in, packet
 from .persistent_phases import (
     DOWN,
     GATE,

@@ -34,11 +34,12 @@ def multiply_stage(sh, partial, code, base, begin, along, pitch, count, units, s
 
 @device
 def multiply(
-    sh, partial, full, empty, ring, state, stages, stage_bytes, line, a, b, c, d, columns, vector, room, into, team, turned, lane, clocks,
-    timed,
+    sh, partial, full, empty, ring, state, stages, stage_bytes, line, a, b, c, d, columns, vector, room, into, team, turned, lane,
+    clocks, timed,
 ):  # fmt: skip
     """The segment (a, b, c, d): each warp's part of each row's sum into partial[into + SUMS * warp + row], where 0 is otherwise.
-    team: whether the warp's team is the one that takes it; turned: which part the warp takes. timed: count the cycles that the first warp waits for weights."""
+    team: whether the warp's team is the one that takes it; turned: which part the warp takes. timed: count the cycles that the
+    first warp waits for weights."""
     count = int32((a >> uint32(8)) & 255)
     if count > 0 and team > 0:
         pitch = int32(d >> uint32(16))
