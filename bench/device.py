@@ -24,7 +24,6 @@ def arguments():
     parser.add_argument("--model", action="append", default=[], help="a real model to compare and measure")
     parser.add_argument("--shape", action="append", default=[], help="NAME=FILE to measure")
     parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
-    parser.add_argument("--commit", default="", help="the commit of this tree, where there is no repository beside it")
     parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
     return parser.parse_args()
 
@@ -103,8 +102,6 @@ def main():
     body["models"] = models(options.model, 32)
     wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
     body["speed"] = speeds(shapes, cold)
-    if options.commit:
-        body["commit"] = options.commit
     record.write("device", "kernels and models on a GPU", body)
     return 1 if wrong else 0
 

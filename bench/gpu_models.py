@@ -21,6 +21,7 @@ from reflex.sample import Sampling
 
 PROMPTS = ("The capital of France is", "def fibonacci(n):\\n    ", "Once upon a time, in a land far away,")
 TOKENS = 200  # of one decode run
+FOLLOWED = 8  # tokens of a run that are compared with the reference
 PROMPT, CANDIDATES = PROMPTS[0], (" Paris", " London")
 HOLD = "from reflex.backends.cuda import device; import sys; d = device.start(); print('held', flush=True); sys.stdin.read()"
 BARE = "from reflex.backends.cuda import device; import os; device.start(); print('x', flush=True); os._exit(0)"
@@ -53,7 +54,7 @@ def compare(path, steps):
             clear_wrong += not agree and bool(top[1] - top[0] >= 0.5)
             count += 1
             ids.append(int(want.argmax()))
-        followed.append(follow(trusted, tested, ids[:-steps], steps))
+        followed.append(follow(trusted, tested, ids[:-steps], min(steps, FOLLOWED)))
         again = rows_of(tested, ids), rows_of(tested, ids)
         repeats = repeats and bool((again[0] == again[1]).all())
     why = tested.plan.decoder.why
