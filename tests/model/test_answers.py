@@ -102,7 +102,7 @@ def test_company_order_and_cache_change_no_bit(scored):
         assert [candidate.logprobs for candidate in found] == [want[i] for i in order]
         again = model.opened.system1(PROMPT, [ANSWERS[i] for i in order]).candidates
         assert again == found, "with the prompt in the cache"
-    alone = model.opened.session()
+    alone = model.opened.session().core
     for index in (0, 32):
         values = []
         for count in range(len(model.tails[index])):
