@@ -92,13 +92,13 @@ def main():
     wrong, body = 0, {}
     shapes = [tuple(shape.split("=", 1)) for shape in options.shape]
     cold = colds(shapes, options.runs, options.reflex) if options.reflex else {}
+    runner = gpu.Runner()
+    found = runner.gpu
+    print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
+    body = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}
     if not options.no_kernels:
-        runner = gpu.Runner()
-        found = runner.gpu
-        print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
-        body = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}
         body["kernels"], wrong = kernels(runner, options.only)
-        found.close()
+    found.close()
     body["models"] = models(options.model, 32)
     wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
     body["speed"] = speeds(shapes, cold)

@@ -54,9 +54,9 @@ def compare(path, steps):
             clear_wrong += not agree and bool(top[1] - top[0] >= 0.5)
             count += 1
             ids.append(int(want.argmax()))
-        followed.append(follow(trusted, tested, ids[:-steps], min(steps, FOLLOWED)))
         again = rows_of(tested, ids), rows_of(tested, ids)
         repeats = repeats and bool((again[0] == again[1]).all())
+        followed.append(follow(trusted, tested, ids[:-steps], min(steps, FOLLOWED)))
     why = tested.plan.decoder.why
     for session in (trusted, tested):
         session.close()

@@ -112,7 +112,8 @@ def device():
     head = ["Q4_K_M shapes", "cold system1, awake, ms", "asleep, ms", "decode, tok/s", "prompt 512, tok/s", "prompt 32, tok/s"]
     count = ours["speed"][0]["cold"]["awake"]["ms"]["n"]
     note = f"\n{ours['device']}; in brackets llama.cpp on the same card and files (llama-completion for one token without warm-up, "
-    note += "llama-bench; default options). Cold: whole process, spawn to exit, and what a process takes that only makes a "
+    apart = "" if peers[0]["commit"] == ours["commit"] else f", measured in another run, {peers[0]['date'][:10]}"
+    note += f"llama-bench; default options{apart}). Cold: whole process, spawn to exit, and what a process takes that only makes a "
     note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
     note += "they cost what real ones do. "
     errors = "; ".join(f"{row['file'].partition('.')[0]} {row['max_std']:.3f}" for row in ours["models"])

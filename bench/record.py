@@ -67,8 +67,8 @@ def _git(*words):
 
 
 def commit():
-    """The commit measured, with `+` where product files differ from it; REFLEX_COMMIT names it where a tree has no repository."""
-    if not (ROOT / ".git").exists() and os.environ.get("REFLEX_COMMIT"):
+    """The commit measured, with `+` where product files differ from it; REFLEX_COMMIT names it for a copy of a tree."""
+    if os.environ.get("REFLEX_COMMIT"):
         return os.environ["REFLEX_COMMIT"]
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "reflex", "precompile.py")
     return (_git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+" if changed else "")
