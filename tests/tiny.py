@@ -22,6 +22,10 @@ TOKENIZERS = {
     "spm": ("llama", "default", ["<unk>", "<s>", "</s>"], 1, 2, True),
     "qwen2": ("gpt2", "qwen2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 0, 2, False),
     "smollm": ("gpt2", "smollm", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 1, 2, False),
+    "smaug": ("gpt2", "smaug-bpe", ["<|begin_of_text|>", "<|im_start|>", "<|im_end|>"], 0, 2, False),
+    "seed-coder": ("gpt2", "seed-coder", ["<seed:bos>", "<seed:eos>"], 0, 1, True),
+    "hunyuan": ("gpt2", "hunyuan-dense", ["<|startoftext|>", "<|eos|>"], 0, 1, False),
+    "tekken": ("gpt2", "tekken", ["<unk>", "<s>", "</s>"], 1, 2, True),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
 }
 

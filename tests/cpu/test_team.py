@@ -4,7 +4,7 @@ import os
 import threading
 
 import pytest
-from tiny import MODELS, write
+from tiny import write
 
 from reflex.arch import load_spec
 from reflex.backends.cpu import Plan
@@ -15,7 +15,7 @@ from reflex.program import build
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("team") / "tiny.gguf"
-    write(next(iter(MODELS)), path)
+    write("llama", path)
     file = open_model(str(path))
     yield file
     file.close()
