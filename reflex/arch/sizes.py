@@ -80,6 +80,13 @@ def read_layers(file, key, family, spec):
     count = positive(file, key + "block_count", limit=MAX_LAYERS) - file.u(key + "nextn_predict_layers", 0)
     if count < 1:
         raise ModelFileError("no layer is left to run", expected="block_count > nextn_predict_layers", found=count)
+    if family.only_layers not in (0, count):
+        raise UnsupportedError(
+            f"models of architecture {key[:-1]} with another number of layers compute something else",
+            expected=f"{family.only_layers} layers",
+            found=count,
+            where=key + "block_count",
+        )
     heads = file.per_layer(key + "attention.head_count", count)
     kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
     feed_forward = file.per_layer(key + "feed_forward_length", count)

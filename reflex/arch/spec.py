@@ -8,6 +8,7 @@ Spec is the answer for one file: every size known, every tensor named, every def
 from ..errors import InternalError
 
 FAMILY_DEFAULTS = {
+    "only_layers": 0,  # the one number of layers that this record describes; 0: any
     # norms, by tensor role; None: the block has no norm at that place
     "attn_norm": "attn_norm",  # before attention
     "attn_out_norm": None,  # on the output of attention, before the residual addition
