@@ -75,6 +75,14 @@ VARIANTS = {
     "gemma3-no-window": ("gemma3", {"keys": {"attention.sliding_window": 0}}),
     "gemma3-untied": ("gemma3", {"untied": True}),
     "gemma3-62-layers": ("gemma3", {"layers": 62}),
+    "mistral3-plain": ("mistral3", {"factors": ("rope_freqs",), "keys": {"rope.scaling.type": "none"}}),
+    "mistral3-long": (
+        "mistral3",
+        {"factors": ("rope_factors_long", "rope_factors_short"), "keys": {"rope.scaling.type": "longrope"}},
+    ),
+    "hunyuan-dense-plain": ("hunyuan-dense", {"untied": True, "keys": {"rope.scaling.alpha": 0.0}}),
+    "seed_oss-tied": ("seed_oss", {"untied": False, "fused": True}),
+    "ernie4_5-untied": ("ernie4_5", {"untied": True, "biases": EVERY_MATRIX[:3]}),
 }
 MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS
 

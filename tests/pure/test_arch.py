@@ -147,6 +147,22 @@ def test_impossible_or_missing_values_name_their_key(refused, key, value):
     assert key.removesuffix("factor").rstrip(".") in message or "block_count" in message
 
 
+@pytest.mark.parametrize("count", [31, 33, 40])
+def test_a_number_of_layers_that_stands_for_other_mathematics(refused, count):
+    message = refused(UnsupportedError, name="baichuan", keys={"baichuan.block_count": count})
+    assert "architecture baichuan" in message
+    assert f"expected 32 layers; found {count}" in message
+    assert "baichuan.block_count" in message
+
+
+def test_queries_that_grow_with_the_position_are_refused(tmp_path, refused):
+    key = "mistral3.attention.temperature_scale"
+    assert key in refused(UnsupportedError, name="mistral3", keys={key: 0.1})
+    file = open_model(write_changed(tmp_path / "m.gguf", name="mistral3", keys={key: 0.0}))
+    assert load_spec(file).architecture == "mistral3"
+    file.close()
+
+
 # ---- tensors -----------------------------------------------------------------------------------------------
 
 

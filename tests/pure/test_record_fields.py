@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import test_families
 from llama import Llama
-from tiny import MODELS, YARN, write
+from tiny import MODELS, write
 
 from reflex import arch
 from reflex.arch.spec import FAMILY_DEFAULTS, Family
@@ -66,25 +66,7 @@ RECORDS = {  # architecture -> (record, TINY additions)
             },
         },
     ),
-    "smollm3": ({"rope": "norm", "rope_on": "not every 4th"}, {"layers": 5}),
-    "hunyuan-dense": (
-        {"head_norm": "after rope", "rope_alpha": True},
-        {"head_dim": 32, "keys": {"rope.scaling.alpha": 50.0}},
-    ),
     "phi3": ({"gate": "fused", "rope_factors": ("long",)}, {"fused": True, "untied": True, "factors": LONG_SHORT, "keys": LONG}),
-    "mistral3": (
-        {"rope": "norm", "rope_keys": True},
-        {
-            "untied": True,
-            "keys": {
-                **YARN,
-                "rope.scaling.yarn_beta_fast": 2.0,
-                "rope.scaling.yarn_beta_slow": 0.25,
-                "rope.scaling.yarn_log_multiplier": 0.7,
-                "rope.scaling.original_context_length": 32,
-            },
-        },
-    ),
     "exaone4": (
         {
             **SANDWICH,
@@ -135,7 +117,7 @@ def test_record_equals_llama_cpp(worst, architecture):
 
 
 # What a file refuses without the field is not a matter of numbers: tensors without a reader, keys without a use.
-REFUSED = {"attn_out_norm", "ffn_out_norm", "attn_norm", "ffn_norm", "head_norm", "gate", "rope_factors", "output"}
+REFUSED = {"attn_out_norm", "ffn_out_norm", "attn_norm", "ffn_norm", "head_norm", "gate", "rope_factors", "output", "only_layers"}
 REFUSED |= {"embed_scale", "residual_scale", "logit_scale", "scale_key"}
 SAME_HERE = {
     ("gemma2", "window"),  # the key is in the file; the default is for files without it
