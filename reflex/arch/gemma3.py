@@ -19,19 +19,6 @@ FAMILY = Family(
     act="gelu",
 )
 
-TINY = {
-    "width": 64,
-    "layers": 7,
-    "heads": 4,
-    "kv_heads": 2,
-    "head_dim": 32,
-    "feed_forward": 96,
-    "tokenizer": "spm",
-    "embed_std": 0.12,
-    "keys": {
-        "rope.freq_base": 1e6,
-        "rope.scaling.type": "linear",
-        "rope.scaling.factor": 4.0,
-        "attention.sliding_window": 16,
-    },
-}
+TINY = {"width": 64, "layers": 7, "heads": 4, "kv_heads": 2, "head_dim": 32, "feed_forward": 96, "tokenizer": "spm"}
+TINY |= {"embed_std": 0.12, "keys": {"rope.freq_base": 1e6, "attention.sliding_window": 16}}
+TINY["keys"] |= {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}

@@ -51,7 +51,7 @@ def read_full(file, key, family, spec):
             found=dims,
             where=key + "rope.dimension_count",
         )
-    rotation = Rotation(family.rope, dims, base_of(file, key + "rope.freq_base", 10000.0))
+    rotation = Rotation(style_of(file, key, family), dims, base_of(file, key + "rope.freq_base", 10000.0))
     if family.rope_alpha:
         alpha = file.f(key + "rope.scaling.alpha", 0.0)
         if alpha > 0:
@@ -69,6 +69,16 @@ def read_full(file, key, family, spec):
             where=key + "rope.scaling",
         )
     return rotation
+
+
+def style_of(file, key, family):
+    """Vision files of a family with sections are converted for the other pairs; their first two sections are set."""
+    name = key + "rope.dimension_sections"
+    if family.rope_sections and file.has(name):
+        sections = file.ints(name)
+        if len(sections) > 1 and sections[0] and sections[1]:
+            return "neox"
+    return family.rope
 
 
 def read_scaling(file, key, family, rotation):

@@ -139,7 +139,8 @@ def check_heads(key, index, heads, kv_heads, feed_forward):
 def read_windows(file, key, family, count):
     """Window of each layer in tokens, the current one included; 0: the layer sees everything."""
     name = key + "attention.sliding_window"
-    size = 0 if family.window_if == "never" else file.u(name, family.window)
+    without = family.window_if == "never" or family.window_layers not in (0, count)
+    size = 0 if without else file.u(name, family.window)
     if size <= 0:
         return [0] * count
     pattern = family.window_every

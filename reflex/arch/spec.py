@@ -18,11 +18,14 @@ FAMILY_DEFAULTS = {
     # rotary embedding
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2)
     "rope_on": "all",  # all | "not every 4th" | "windowed if any" | "unless finetuned=false"
-    "rope_factors": (),  # accepted factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short)
+    "rope_sections": False,  # neox where the first two rope.dimension_sections are not 0
+    "rope_factors": (),  # factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short, of type longrope)
+    # | "always long" (of any type)
     "rope_keys": False,  # the YaRN beta and log-multiplier keys are honoured
     "rope_alpha": False,  # rope.scaling.alpha stretches the base
     # sliding window
     "window_if": "never",  # never | key (when the key is set) | always
+    "window_layers": 0,  # only a model with this many layers has windows; 0: any
     "window": 0,  # default of attention.sliding_window, tokens, the current one included
     "window_every": 0,  # every n-th layer attends to everything, the others to the window
     "window_base": None,  # windowed layers rotate by rope.freq_base_swa; its default: a number | "base" (as the others)

@@ -127,7 +127,7 @@ def read_factors(taken, family, spec):
         half = rotation.dims // 2
         if "freqs" in family.rope_factors:
             rotation.freqs = factors(taken, names.ROPE_FREQS, half)
-        if "long" in family.rope_factors and rotation.type == "longrope":
+        if "always long" in family.rope_factors or ("long" in family.rope_factors and rotation.type == "longrope"):
             rotation.long = factors(taken, names.ROPE_LONG, half)
             rotation.short = factors(taken, names.ROPE_SHORT, half)
 
