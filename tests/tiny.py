@@ -26,10 +26,18 @@ TOKENIZERS = {
     "seed-coder": ("gpt2", "seed-coder", ["<seed:bos>", "<seed:eos>"], 0, 1, True),
     "hunyuan": ("gpt2", "hunyuan-dense", ["<|startoftext|>", "<|eos|>"], 0, 1, False),
     "tekken": ("gpt2", "tekken", ["<unk>", "<s>", "</s>"], 1, 2, True),
+    "refact": ("gpt2", "refact", ["<|end_of_text|>"], 0, 0, False),
+    "exaone": ("gpt2", "exaone", ["[BOS]", "[|endofturn|]"], 0, 1, False),
+    "exaone4": ("gpt2", "exaone4", ["[BOS]", "[|endofturn|]"], 0, 1, False),
+    "chatglm": ("gpt2", "chatglm-bpe", ["<|endoftext|>", "<|user|>", "<|assistant|>"], 0, 0, False),
+    "glm4": ("gpt2", "glm4", ["<|endoftext|>", "<|user|>", "<|assistant|>"], 0, 0, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
 }
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
+LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+LONG = {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64, "rope.scaling.attn_factor": 1.2}
+LONG_SHORT = ("rope_factors_long", "rope_factors_short")
 EVERY_MATRIX = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 # variant -> (family, changes of its TINY record; `keys` are merged)
@@ -83,6 +91,19 @@ VARIANTS = {
     "hunyuan-dense-plain": ("hunyuan-dense", {"untied": True, "keys": {"rope.scaling.alpha": 0.0}}),
     "seed_oss-tied": ("seed_oss", {"untied": False, "fused": True}),
     "ernie4_5-untied": ("ernie4_5", {"untied": True, "biases": EVERY_MATRIX[:3]}),
+    "gemma2-scaled": ("gemma2", {"keys": LINEAR}),
+    "gemma2-46-layers": ("gemma2", {"layers": 46}),
+    "phi3-long": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 64}}),
+    "phi3-short": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 1024}}),
+    "phi3-partial": ("phi3", {"factors": LONG_SHORT, "untied": False, "keys": {**LONG, "rope.dimension_count": 12}}),
+    "phi3-no-type": ("phi3", {"factors": LONG_SHORT, "keys": {"rope.scaling.original_context_length": 64}}),
+    "granite-no-rope": ("granite", {"keys": {"rope.scaling.finetuned": False}}),
+    "granite-untied": ("granite", {"untied": True, "factors": ("rope_freqs",)}),
+    "minicpm-long": ("minicpm", {"factors": LONG_SHORT, "keys": LONG}),
+    "exaone4-64-layers": ("exaone4", {"layers": 64}),
+    "exaone4-plain": ("exaone4", {"factors": (), "untied": True, "keys": YARN}),
+    "glm4-sections": ("glm4", {"keys": {"rope.dimension_sections": [3, 2, 1, 0]}}),
+    "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }
 MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS
 
@@ -132,7 +153,7 @@ class Model:
         if self.untied:
             yield "output.weight", (VOCABULARY, width)
         for name in self.factors:
-            yield name + ".weight", (self.head_dim // 2,)
+            yield name + ".weight", (self.keys.get("rope.dimension_count", self.head_dim) // 2,)
         attention = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)]
         if self.fused:
             attention = [("attn_qkv", q + 2 * k, width)]

@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def test_families_are_the_files_of_the_folder():
         assert isinstance(module.FAMILY, spec.Family)
         assert set(module.TINY) >= {"width", "layers", "heads", "kv_heads", "head_dim", "feed_forward", "tokenizer"}
         assert len(Path(module.__file__).read_text().splitlines()) < 50, "a family is data"
+
+
+def test_no_two_families_share_more_than_half_their_lines():
+    everywhere = {"", "from .spec import Family"}
+    lines = {name: set(Path(arch.find(name).__file__).read_text().split("\n")) - everywhere for name in arch.families()}
+    for a, b in combinations(lines, 2):
+        assert len(lines[a] & lines[b]) <= min(len(lines[a]), len(lines[b])) / 2, (a, b)
 
 
 def test_unknown_architecture_names_the_closest(refused):
@@ -161,6 +169,10 @@ def test_queries_that_grow_with_the_position_are_refused(tmp_path, refused):
     file = open_model(write_changed(tmp_path / "m.gguf", name="mistral3", keys={key: 0.0}))
     assert load_spec(file).architecture == "mistral3"
     file.close()
+
+
+def test_a_scale_that_the_family_needs_is_not_guessed(refused):
+    assert "minicpm.logit_scale" in refused(name="minicpm", keys={"minicpm.logit_scale": None})
 
 
 # ---- tensors -----------------------------------------------------------------------------------------------

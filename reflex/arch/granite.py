@@ -1,0 +1,19 @@
+"""Granite 3.x and 4.0 dense: as llama with scaled embedding and branches, its own score scale, logits divided by a key.
+
+Without rotation where rope.scaling.finetuned is false.
+"""
+
+from .spec import Family
+
+FAMILY = Family(
+    rope="norm",
+    rope_on="unless finetuned=false",
+    rope_factors=("freqs", "long"),
+    scale_key=True,
+    embed_scale="key",
+    residual_scale=True,
+    logit_scale="divide",
+)
+
+TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "refact"}
+TINY |= {"embed_std": 0.08, "keys": {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0, "attention.scale": 0.1}}
