@@ -275,4 +275,23 @@ def test_window_patterns(tmp_path):
     assert windows(tmp_path, "gemma3-every-3") == [near, near, far] * 2 + [near]
     assert windows(tmp_path, "gemma3-pattern") == [near, far, near, near, far, near, far]
     assert windows(tmp_path, "gemma3-no-window") == [(0, 0)] * 7
+    assert windows(tmp_path, "gemma2") == [near, far] * 2
+    assert windows(tmp_path, "exaone4-64-layers") == [near, near, near, (0, None)] * 16
+    assert windows(tmp_path, "exaone4") == [(0, 0)] * 3  # not 64 layers
     assert windows(tmp_path, "qwen2") == [(0, 0)] * 3  # the key is in the file, the family has no use for it
+
+
+@pytest.mark.parametrize("name", ["gemma2", "exaone4-64-layers"])
+def test_a_file_without_the_window_key_has_the_window_of_its_family(tmp_path, name):
+    key = f"{Model(name).architecture}.attention.sliding_window"
+    file = open_model(write_changed(tmp_path / "m.gguf", name=name, keys={key: None}))
+    assert {layer.window for layer in load_spec(file).layers} == {4096, 0}
+    file.close()
+
+
+def test_soft_caps_without_keys_are_those_of_the_family(tmp_path):
+    absent = {"gemma2.attn_logit_softcapping": None, "gemma2.final_logit_softcapping": None}
+    file = open_model(write_changed(tmp_path / "m.gguf", name="gemma2", keys=absent))
+    loaded = load_spec(file)
+    assert (loaded.attn_softcap, loaded.final_softcap) == (50.0, 30.0)
+    file.close()
