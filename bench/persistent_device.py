@@ -1,6 +1,7 @@
 """The persistent decode kernel alone on a device: results against numpy, bit equality of two runs, time per token.
 
-`python bench/persistent_device.py CUBIN [JOB ...]`, from the repository's root, with numpy and libcuda.so.1. Jobs:
+`python bench/persistent_device.py CUBIN [JOB ...]`, from the repository's root, with numpy and libcuda.so.1 (CUBIN: see
+persistent_cubin.py). Jobs:
 check:SHAPE:LAYERS:SLOT (full width, few layers, small vocabulary, against a float32 model), time:SHAPE:CONTEXT,CONTEXT[:KEY=N ...]
 (random weights of the whole model in the mix of a Q4_K_M file; keys: stage, batch, profile). Narrow and wide kernels are
 both tried where they fit.
