@@ -6,7 +6,7 @@ from dense import Dense
 from run import Addresses
 
 from reflex.backends.cuda import persistent as host
-from reflex.kernels.cuda import persistent, persistent_exchange, persistent_phases
+from reflex.kernels.cuda import persistent, persistent_attention, persistent_exchange, persistent_phases
 
 Q4, Q6, Q8 = 12, 14, 8
 NAMES = ("ENTRY", "PAIRED", "PASS", "LISTED", "NAMESAKE", "SEGMENT")
@@ -96,4 +96,5 @@ def test_slices_of_rows_that_begin_anywhere():
 def test_numbers_repeated_by_the_run_time():
     assert [getattr(persistent_phases, n) for n in NAMES] == [getattr(host, n) for n in NAMES]
     assert host.SPLITS == persistent_exchange.SPLITS
+    assert host.PAGES == persistent_attention.PAGES
     assert host.PARAMETERS == persistent.SIGNATURE

@@ -118,6 +118,18 @@ def test_a_dense_model_decodes_by_one_kernel(library, tmp_path, kind, first):
     assert ("decode by one kernel" in done.stderr.decode()) is (kind == "Q8_0")
 
 
+def test_a_cache_beyond_the_one_kernels_reach(library, tmp_path):
+    """Its attention sees a limited number of slots; a run that may go further decodes by separate kernels, and both may be there."""
+    path, log = tmp_path / "tiny.gguf", tmp_path / "calls.log"
+    tiny.write("llama-smollm", path, "Q8_0", width=128, heads=2, kv_heads=1, head_dim=64)
+    body = "[decode(2, 3), setattr(type(plan.decoder.dense.sizes), 'reach', lambda self: 40), decode(2, 9), decode(2, 90)]"
+    done = fake.python(RUN.format(path=str(path), body=body, weights="quantized"), fake.environment(library, log))
+    assert done.returncode == 0, done.stderr
+    captured = Calls(log.read_text().splitlines(), None, 0).kernels(captured=True)
+    assert captured.count("persistent_narrow") == 1 and captured[0] == "persistent_narrow"
+    assert captured.count("advance") == 2
+
+
 def test_the_command_decodes_on_the_device(library, model, tmp_path):
     log = tmp_path / "calls.log"
     words = ("--max-tokens", "9", "--temperature", "0.8", "--repeat-penalty", "1.2", "--seed", "3", "--backend", "cuda")

@@ -43,23 +43,26 @@ class Decoder:
         self.counters = m.zeros("sampling counters", 8)
         self.host = native.alloc(BLOCK, "decode block")
         self.history = plan.device.pinned(4 * ENTRIES + 8 * RING)
-        self.graphs = {}  # (drawn, penalized) -> (Graph, Chain)
+        self.graphs = {}  # (drawn, penalized, by the persistent kernel) -> (Graph, Chain)
         self.dense, self.why = dense(plan)  # the persistent kernel, or why not
 
-    def graph(self, drawn, penalized):
-        found = self.graphs.get((drawn, penalized))
+    def graph(self, drawn, penalized, slots=0):
+        """The graph of a kind for a cache of up to `slots` slots."""
+        dense = self.dense if self.dense and slots <= self.dense.sizes.reach() else None
+        key = drawn, penalized, dense is not None
+        found = self.graphs.get(key)
         if found is None:
             chain = Chain(self.plan.library)
-            if self.dense:
-                self.dense.add(chain)
+            if dense:
+                dense.add(chain)
             else:
                 self.plan.lower(chain, 1, 1)
             self._choose(chain, drawn, penalized)
             self.plan.settle(chain)
-            if self.dense and not self.graphs:
-                self.dense.send()
-            self.plan.device.mark("decode by one kernel" if self.dense else "decode by separate kernels")
-            found = self.graphs[drawn, penalized] = chain.capture(), chain
+            if dense and not any(by_one for _, _, by_one in self.graphs):
+                dense.send()
+            self.plan.device.mark("decode by one kernel" if dense else "decode by separate kernels")
+            found = self.graphs[key] = chain.capture(), chain
         return found[0]
 
     def _choose(self, chain, drawn, penalized):
@@ -107,7 +110,7 @@ class Run:
         self.slot, self.most = slot, most
         self.launched = self.taken = 0
         penalized = sampling.repeat_penalty != 1 and sampling.repeat_last == LAST
-        self.graph = decoder.graph(sampling.temperature != 0, penalized)
+        self.graph = decoder.graph(sampling.temperature != 0, penalized, slot + most)
         self._write(sampling, draws, recent, ends)
         self.plan.place_request(token, slot)
         self.ring = native.view(decoder.history, ENTRIES + 2 * RING, "I")

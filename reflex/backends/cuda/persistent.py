@@ -9,6 +9,7 @@ WIDE = 38016  # the same for longer rows: 16 rows of 16 units of 144 bytes, whic
 COUNTERS = 544  # words of the exchange
 ENTRY = 24  # int64 words of a layer in the table
 SPLITS = 4  # parts of the attention of a head
+PAGES, SLOTS = 128, 256  # pages of the cache that a part may lie in, and slots of a page
 PAIRED, PASS = 128, 256  # rows of the gate matrix, or of any other, in one pass
 MOST_STAGES, FEWEST_STAGES = 16, 3
 SMALL = 4096  # columns
@@ -104,6 +105,11 @@ class Sizes:
 
     def shared_bytes(self, stages, listed):
         return stages * self.stage + self.room * 5 // 2 + 128 + (self.layers + 1) * ENTRY * 8 + listed * SEGMENT
+
+    def reach(self):
+        """Slots that attention can see: what a page of its first and last slot may leave over is not counted."""
+        parts = min(SPLITS, self.blocks * (2 - self.heads // self.kv_heads % 2) // self.heads)
+        return parts * (PAGES - 1) * SLOTS
 
     def refusal(self, types, static, listed):
         """Why the kernel does not take a model with these ggml types of matrices; None if it does."""
