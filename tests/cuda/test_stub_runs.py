@@ -119,7 +119,7 @@ def test_a_dense_model_decodes_by_one_kernel(library, tmp_path, kind, first):
 
 
 def test_a_cache_beyond_the_one_kernels_reach(library, tmp_path):
-    """Its attention sees a limited number of slots; a run that may go further decodes by separate kernels, and both may be there."""
+    """Its attention sees a limited number of slots; a run that may go further takes separate kernels; both may be there."""
     path, log = tmp_path / "tiny.gguf", tmp_path / "calls.log"
     tiny.write("llama-smollm", path, "Q8_0", width=128, heads=2, kv_heads=1, head_dim=64)
     body = "[decode(2, 3), setattr(type(plan.decoder.dense.sizes), 'reach', lambda self: 40), decode(2, 9), decode(2, 90)]"
