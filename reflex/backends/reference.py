@@ -67,6 +67,7 @@ class Plan:
         self._logits = np.zeros((0, program.vocabulary), np.float32)
         self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
+        self._state |= {"add_position": self._add_position, "temper": self._temper}
 
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
         """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
@@ -154,11 +155,19 @@ class Plan:
         args["rope"] = self.program.ropes[args.pop("table")]
         args["positions"] = [batch.positions[r] for r in batch.rows[step.out]]
 
+    def _add_position(self, batch, step, ins, args):
+        ins.append(Rows(self.file.tensors[step.weights[0]]))
+        args["positions"] = [batch.positions[r] for r in batch.rows[step.out]]
+
+    def _temper(self, batch, step, ins, args):
+        args["positions"] = [batch.positions[r] for r in batch.rows[step.out]]
+
     def _attention(self, batch, step, ins, args):
         layer = args.pop("layer")
         rows = batch.rows[step.out]
         ins[1] = self._append(self._keys, layer, batch.slots, ins[1])
         ins[2] = self._append(self._values, layer, batch.slots, ins[2])
+        ins += map(self.weight, step.weights)
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]
 

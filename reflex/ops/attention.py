@@ -3,14 +3,15 @@
 Query head j reads key head j // (heads / kv_heads) (Ainslie et al. 2023, arXiv 2305.13245). The row of slot s sees its path:
 the slots [0, shared), those of its `runs` (pairs of first slot and end) and [branch, s], at the positions 0, 1, 2, ... up to its
 own: a prompt, and the branches of a tree that lead to the row. A window w hides what is w or more positions back.
-cap(x) = c tanh(x / c). The backend appends k and v of all tokens of the batch to the cache before any row is computed, and
+cap(x) = c tanh(x / c). `sinks`: one more score per head, neither scaled nor capped, whose value is zero (Xiao et al. 2023,
+arXiv 2309.17453). The backend appends k and v of all tokens of the batch to the cache before any row is computed, and
 computes a row from its path alone, in that order: to the bit, neither other rows nor the places of its slots matter.
 """
 
 OPERANDS = {
     "out": "a [rows, heads * value_dim]",
     "ins": ("q [rows, heads * key_dim]", "k [tokens, kv_heads * key_dim]", "v [tokens, kv_heads * value_dim]"),
-    "weights": (),
+    "weights": ("sinks [heads], optional",),
     "args": (
         "layer: index of the cache",
         "heads",
@@ -39,6 +40,7 @@ CASES = tuple(
         "window": w,
         "softcap": c,
         "branch": b,  # how the rows hang together, see `inputs`
+        "sinks": False,
     }
     for rows, first, h, g, kd, vd, w, c, b in (
         (1, 0, 1, 1, 1, 1, 0, 0.0, ""),
@@ -54,6 +56,7 @@ CASES = tuple(
         (8, 40, 2, 1, 16, 16, 3, 0.0, "tree"),
     )
 )
+CASES += tuple(CASES[i] | {"sinks": True} for i in (0, 1, 2, 3, 4, 7, 10))
 BENCH = tuple(
     {
         "rows": r,
@@ -65,6 +68,7 @@ BENCH = tuple(
         "window": 0,
         "softcap": 0.0,
         "branch": "",
+        "sinks": False,
     }
     for r, f in ((1, 511), (512, 0))
 )
@@ -84,7 +88,23 @@ def paths(slots, positions, shared, branch, runs, window):
 
 
 def reference(
-    q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch, runs=()
+    q,
+    keys,
+    values,
+    sinks=None,
+    *,
+    heads,
+    kv_heads,
+    key_dim,
+    value_dim,
+    scale,
+    window,
+    softcap,
+    slots,
+    positions,
+    shared,
+    branch,
+    runs=(),
 ):
     import numpy as np
 
@@ -95,8 +115,11 @@ def reference(
         s = q[row] @ keys[seen].transpose(1, 2, 0) * np.float32(scale)  # [kv_heads, group, seen]
         if softcap:
             s = np.float32(softcap) * np.tanh(s / np.float32(softcap))
+        if sinks is not None:
+            s = np.concatenate([s, sinks.reshape(kv_heads, -1, 1)], -1)
         s = np.exp(s - s.max(-1, keepdims=True))
-        out[row] = s / s.sum(-1, keepdims=True) @ values[seen].transpose(1, 0, 2)
+        s = s / s.sum(-1, keepdims=True)
+        out[row] = (s if sinks is None else s[..., :-1]) @ values[seen].transpose(1, 0, 2)
     return out.reshape(len(q), heads * value_dim)
 
 
@@ -114,7 +137,8 @@ def inputs(case, random):
         words |= {"shared": [prompt] * rows, "branch": [first] * rows, "positions": [prompt + r for r in range(rows)]}
     if case["branch"] == "tree":
         words |= forks(first - 3, first, rows)
-    return (q, k, v), words
+    sinks = (random.standard_normal(case["heads"], "float32"),) if case["sinks"] else ()
+    return (q, k, v, *sinks), words
 
 
 def forks(prompt, first, rows):

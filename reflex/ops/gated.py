@@ -1,6 +1,7 @@
 """gated: act(g) * u, the gated feed-forward unit (Shazeer 2020, arXiv 2002.05202); in place of g.
 
 silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel, arXiv 1606.08415).
+swiglu_oai (gpt-oss) clamps first: with a = min(g, 7) and b = min(max(u, -7), 7) it is a / (1 + exp(-1.702 a)) * (b + 1).
 """
 
 from math import pi, sqrt
@@ -9,13 +10,13 @@ OPERANDS = {
     "out": "g [rows, n]",
     "ins": ("g [rows, n]", "u [rows, n]"),
     "weights": (),
-    "args": ("act: silu or gelu",),
+    "args": ("act: silu, gelu or swiglu_oai",),
     "state": (),
 }
 TOLERANCE = 1e-5
 CASES = tuple(
     {"rows": rows, "n": n, "act": act}
-    for act in ("silu", "gelu")
+    for act in ("silu", "gelu", "swiglu_oai")
     for rows, n in ((1, 1), (1, 31), (1, 32), (2, 33), (3, 256), (33, 1536))
 )
 BENCH = tuple({"rows": rows, "n": 8192, "act": act} for act in ("silu", "gelu") for rows in (1, 512))
@@ -36,11 +37,20 @@ def gelu(x):
         return x / (1 + np.exp(-z))  # (1 + tanh(z/2)) / 2 = 1 / (1 + exp(-z)); the sum with tanh cancels for negative x
 
 
-ACTIVATIONS = {"silu": silu, "gelu": gelu}
+def swiglu_oai(g, u):
+    import numpy as np
+
+    limit, alpha = np.float32(7), np.float32(1.702)
+    a, b = np.minimum(g, limit), np.clip(u, -limit, limit)
+    with np.errstate(over="ignore"):
+        return a / (1 + np.exp(-alpha * a)) * (b + 1)
+
+
+UNITS = {"silu": lambda g, u: silu(g) * u, "gelu": lambda g, u: gelu(g) * u, "swiglu_oai": swiglu_oai}
 
 
 def reference(g, u, *, act):
-    return ACTIVATIONS[act](g) * u
+    return UNITS[act](g, u)
 
 
 def inputs(case, random):

@@ -3,7 +3,7 @@
 The folder is enumerated: an operation without a formula below fails. Loops over elements, no numpy in the formulas.
 """
 
-from math import cos, erf, exp, pi, sin, sqrt, tanh
+from math import cos, erf, exp, log, pi, sin, sqrt, tanh
 
 import numpy as np
 import pytest
@@ -25,6 +25,25 @@ def norm(x, w, eps):
 
 def rmsnorm(x, w, *, eps):
     return [norm(row, w, eps) for row in x]
+
+
+def centered(x, eps):
+    mean = sum(x) / len(x)
+    root = sqrt(sum((v - mean) ** 2 for v in x) / len(x) + eps)
+    return [(v - mean) / root for v in x]
+
+
+def layernorm(x, w, b, *, eps):
+    ones, zeros = [1.0] * len(x[0]), [0.0] * len(x[0])
+    return [[v * g + c for v, g, c in zip(centered(row, eps), w or ones, b or zeros, strict=True)] for row in x]
+
+
+def head_layernorm(q, w, *, heads, head_dim, eps):
+    out = []
+    for row in q:
+        parts = [row[h * head_dim : (h + 1) * head_dim] for h in range(heads)]
+        out.append([v * g for part, own in zip(parts, w, strict=True) for v, g in zip(centered(part, eps), own, strict=True)])
+    return out
 
 
 def head_rmsnorm(q, w, *, heads, head_dim, eps):
@@ -51,7 +70,23 @@ def rope(q, *, heads, head_dim, positions, rope):
 
 
 def attention(
-    q, keys, values, *, heads, kv_heads, key_dim, value_dim, scale, window, softcap, slots, positions, shared, branch, runs=()
+    q,
+    keys,
+    values,
+    sinks=None,
+    *,
+    heads,
+    kv_heads,
+    key_dim,
+    value_dim,
+    scale,
+    window,
+    softcap,
+    slots,
+    positions,
+    shared,
+    branch,
+    runs=(),
 ):
     out = []
     for r, row in enumerate(q):
@@ -71,7 +106,7 @@ def attention(
                 key = keys[slot][source * key_dim : (source + 1) * key_dim]
                 score = scale * sum(a * b for a, b in zip(query, key, strict=True))
                 weights[slot] = exp(softcap * tanh(score / softcap) if softcap else score)
-            total = sum(weights.values())
+            total = sum(weights.values()) + (exp(sinks[head]) if sinks else 0)
             for d in range(source * value_dim, (source + 1) * value_dim):
                 line.append(sum(weight * values[slot][d] for slot, weight in weights.items()) / total)
         out.append(line)
@@ -82,13 +117,27 @@ def add(x, y, *, scale):
     return [[a + scale * b for a, b in zip(p, q, strict=True)] for p, q in zip(x, y, strict=True)]
 
 
-def activation(x, act):
+def activation(x, act, parameters=()):
     if act == "silu":
         return x * exp(x) / (1 + exp(x))
+    if act == "relu2":
+        return x * x if x > 0 else 0.0
+    if act == "xielu":
+        alpha_p, alpha_n, beta, eps = parameters
+        if x > 0:
+            return log(1 + exp(alpha_p)) * x * x + beta * x
+        return (exp(min(x, eps)) - 1 - x) * (beta + log(1 + exp(alpha_n))) + beta * x
     return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
 
 
+def unary(x, *, act, parameters):
+    return [[activation(v, act, parameters) for v in row] for row in x]
+
+
 def gated(g, u, *, act):
+    if act == "swiglu_oai":
+        pairs = [[(min(a, 7), max(-7, min(b, 7))) for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
+        return [[a / (1 + exp(-1.702 * a)) * (b + 1) for a, b in row] for row in pairs]
     return [[activation(a, act) * b for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
 
 
@@ -104,7 +153,73 @@ def softcap(logits, *, cap):
     return [[cap * tanh(v / cap) for v in row] for row in logits]
 
 
-FORMULAS = {f.__name__: f for f in (embed, rmsnorm, head_rmsnorm, linear, rope, attention, add, gated, select, scale, softcap)}
+def clamp(x, *, limit):
+    return [[max(-limit, min(limit, v)) for v in row] for row in x]
+
+
+def bias(x, b):
+    return [[v + c for v, c in zip(row, b, strict=True)] for row in x]
+
+
+def add_position(x, p, *, positions):
+    return [[v + c for v, c in zip(row, p[at], strict=True)] for row, at in zip(x, positions, strict=True)]
+
+
+def temper(q, *, scale, length, positions):
+    return [[v * (1 + scale * log(at // length + 1)) for v in row] for row, at in zip(q, positions, strict=True)]
+
+
+def route(logits, bias, *, used, gating, renormalize, scale, groups, groups_used):
+    out = []
+    for row in logits:
+        raised = [exp(v) for v in row]
+        if gating == "softmax":
+            p = [v / sum(raised) for v in raised]
+        else:
+            p = [v / (1 + v) for v in raised] if gating == "sigmoid" else row
+        choice = {e: v + (bias[e] if bias else 0) for e, v in enumerate(p)}
+        if groups > 1:
+            size = len(row) // groups
+            score = {g: sum(sorted(choice[e] for e in range(g * size, (g + 1) * size))[-2:]) for g in range(groups)}
+            kept = sorted(score, key=lambda g: -score[g])[:groups_used]
+            choice = {e: v for e, v in choice.items() if e // size in kept}
+        chosen = sorted(choice, key=lambda e: -choice[e])[:used]
+        w = [p[e] for e in chosen]
+        if gating == "softmax of chosen":
+            w = [exp(v) / sum(map(exp, w)) for v in w]
+        if renormalize:
+            w = [v / max(sum(w), 2**-14) for v in w]
+        out.append([scale * v for v in w] + [float(e) for e in chosen])
+    return out
+
+
+def expert_linear(x, routes, w, b, *, used, rows=None):
+    out = []
+    for row, route in zip(x, routes, strict=True):
+        line = []
+        for j, e in enumerate(map(int, route[used:])):
+            first, count = rows or (0, len(w[e]))
+            columns = len(w[e][0])
+            part = row[j * columns : (j + 1) * columns] if len(row) > columns else row
+            for o in range(first, first + count):
+                line.append(sum(a * c for a, c in zip(part, w[e][o], strict=True)) + (b[e][o] if b else 0))
+        out.append(line)
+    return out
+
+
+def expert_sum(x, routes, *, used):
+    n = len(x[0]) // used
+    return [[sum(route[j] * row[j * n + i] for j in range(used)) for i in range(n)] for row, route in zip(x, routes, strict=True)]
+
+
+def gate_rows(y, h, w):
+    scores = [sum(a * c for a, c in zip(row, w, strict=True)) for row in h]
+    return [[v / (1 + exp(-score)) for v in row] for row, score in zip(y, scores, strict=True)]
+
+
+FORMULAS = (embed, rmsnorm, layernorm, head_rmsnorm, head_layernorm, linear, rope, attention, add, gated, unary, select, scale)
+FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows)
+FORMULAS = {f.__name__: f for f in FORMULAS}
 
 # ---- tests -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +228,8 @@ CASES = [(op, case) for op in ops.operations() for case in ops.find(op).CASES]
 
 
 def size(case):
-    return (case.get("rows", 1) + case.get("first", 0)) * case.get("n", 1) * case.get("in", 1) * case.get("out", 1)
+    count = (case.get("rows", 1) + case.get("first", 0)) * case.get("n", 1) * case.get("in", 1) * case.get("out", 1)
+    return count * case.get("used", 1)
 
 
 @pytest.mark.parametrize("op, case", CASES, ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v.values())))
