@@ -3,7 +3,7 @@
 import numpy
 
 from reflex import quant
-from reflex.ops.gated import ACTIVATIONS
+from reflex.ops.gated import UNITS
 from reflex.quant.types import TYPES
 
 PAGE = 256
@@ -99,7 +99,7 @@ class Dense:
                 heads.append((p / p.sum()) @ values)
             x = x + o @ numpy.concatenate(heads)
             y = normed(x, self.norms[layer][1])
-            x = x + down @ (ACTIVATIONS[self.act](gate @ y) * (up @ y))
+            x = x + down @ (UNITS[self.act](gate @ y, up @ y))
         return self.head @ normed(x, self.output_norm)
 
     def pages(self, cache):

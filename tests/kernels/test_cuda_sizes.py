@@ -22,7 +22,7 @@ from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import attention, backend, decode, gpu, launch, memory, persistent, products
+from reflex.backends.cuda import attention, backend, decode, fusion, gpu, launch, memory, persistent, products
 from reflex.backends.cuda.lowering import Lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
@@ -32,6 +32,7 @@ from reflex.kernels.cuda import (
     attention_row,
     expand,
     export,
+    gated,
     linear_dot,
     linear_plain,
     linear_row,
@@ -45,7 +46,7 @@ from reflex.kernels.cuda import (
     sample,
 )
 from reflex.kernels.cuda.compile import load_all
-from reflex.ops.gated import ACTIVATIONS
+from reflex.ops.gated import UNITS
 from reflex.program import build
 from reflex.quant.types import TYPES
 
@@ -224,7 +225,8 @@ def test_every_format_has_its_kernels():
 
 
 def test_modes_and_activations():
-    assert list(ACTIVATIONS) == sorted(products.ACTIVATIONS, key=products.ACTIVATIONS.get)
+    assert {name: number for number, name in enumerate(gated.FORMULAS)} == fusion.ACTIVATIONS
+    assert gated.WHOLE.keys() == UNITS.keys()
     assert products.MODES == {"store": 0, "add": 1, "gated": 2}
 
 

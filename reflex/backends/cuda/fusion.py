@@ -56,6 +56,7 @@ class NormAdd:
 
 
 MOST_SEGMENTS = 3
+ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an up do, and their numbers in kernels
 
 
 def fuse(steps, selecting):
@@ -156,6 +157,8 @@ def _gated(steps, readers, taken, group):
         return None
     gate, up, act = steps[readers[0]], steps[readers[1]], steps[i]
     if act.op != "gated" or act.ins != (gate.out, up.out) or _readers(steps, i, up.out):
+        return None
+    if act.args["act"] not in ACTIVATIONS:
         return None
     taken.add(i)
     group.mode, group.out, group.act = "gated", act.out, act.args["act"]

@@ -7,10 +7,10 @@ linear_plain, which unpacks value by value. Part of the Lowering (lowering.py); 
 from ...quant import load
 from ...quant.types import by_id, row_bytes
 from .batch import Batch
+from .fusion import ACTIVATIONS
 from .parameters import Own, blocks
 
 MODES = {"store": 0, "add": 1, "gated": 2}
-ACTIVATIONS = {"silu": 0, "gelu": 1}
 SEGMENTS = 3
 TILE = 16  # weight rows of a tile of products of few tokens
 DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_dot holds

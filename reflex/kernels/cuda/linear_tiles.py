@@ -21,7 +21,6 @@ from struct import pack
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
-from ...ops.gated import ACTIVATIONS
 from . import ptx
 from .export import device
 from .fragments import bound
@@ -36,7 +35,7 @@ LINE = 36  # words of 32 rows in shared memory, so that 4 lanes' tokens and 8 ro
 BATCH = 8  # tokens whose results are written together
 LANE_ROWS = 4  # rows that a lane holds: g, g + 8, g + 16, g + 24
 RAW = max(LANE_ROWS * (f.record.head + f.record.words) for f in FORMATS)
-silu, gelu = (FORMULAS[name] for name in ACTIVATIONS)
+silu, gelu = FORMULAS.values()
 
 
 def halves_of(value):

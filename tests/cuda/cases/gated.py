@@ -11,7 +11,7 @@ def case(label, act, g, u, **given):
 
 def cases():
     random = numpy.random.default_rng(1)
-    for act in op.ACTIVATIONS:
+    for act in op.UNITS:
         for count in (1, 31, 256, 1029):
             g, u = (x[0] for x in op.inputs({"rows": 1, "n": count, "act": act}, random)[0])
             yield case(str(count), act, g, u)
@@ -21,7 +21,7 @@ def cases():
 
 def bench():
     random = numpy.random.default_rng(1)
-    for act in op.ACTIVATIONS:
+    for act in op.UNITS:
         for count in (8192, 512 * 8192):
             g, u = random.standard_normal((2, count), "float32")
             made = case(str(count), act, g, u, emulate=False)

@@ -2,7 +2,7 @@ import numpy
 from run import Case
 
 from reflex import quant
-from reflex.ops.gated import ACTIVATIONS
+from reflex.ops.gated import UNITS
 from reflex.quant.types import TYPES
 
 from .linear_row import NOTHING, Matrix, Weights
@@ -45,8 +45,8 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
         wanted = [out + scale * y for out, y in zip(outs, products, strict=True)]
         noise *= abs(scale)
     elif mode == 2:
-        gate = list(ACTIVATIONS.values())[act]
-        wanted = [gate(products[0]) * products[1]]
+        unit = list(UNITS.values())[act]
+        wanted = [unit(products[0], products[1])]
         noise *= max(1, numpy.abs(products[0]).max(), numpy.abs(products[1]).max())
     else:
         wanted = products

@@ -1,7 +1,7 @@
 import numpy
 from run import Case
 
-from reflex.ops.gated import ACTIVATIONS
+from reflex.ops.gated import UNITS
 
 from .linear_row import NOTHING, Matrix, Weights, fast, layout, tiles
 
@@ -36,7 +36,7 @@ def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale
         out[:, : m.rows] = product if mode == 0 else out[:, : m.rows] + scale * product
     if mode == 2:
         wanted = [outs[0].astype(float)]
-        wanted[0][:, : matrices[0].rows] = list(ACTIVATIONS.values())[act](products[0]) * products[1]
+        wanted[0][:, : matrices[0].rows] = list(UNITS.values())[act](products[0], products[1])
         noise *= max(1, numpy.abs(products[0]).max(), numpy.abs(products[1]).max())
     args = [xh, factor, count, columns]
     for m, out in zip(matrices, outs, strict=True):

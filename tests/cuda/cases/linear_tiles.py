@@ -2,7 +2,7 @@ import numpy
 from run import Case
 
 from reflex import quant
-from reflex.ops.gated import ACTIVATIONS
+from reflex.ops.gated import UNITS
 from reflex.quant.types import TYPES
 
 from .halves import halves, stored
@@ -38,7 +38,7 @@ def case(label, tile, tokens, columns, matrices, mode, random, biased=True, act=
         elif mode == 1:
             result[:, : len(w)] += scale * products[i]
         elif i == 0:
-            result[:, : len(w)] = list(ACTIVATIONS.values())[act](products[0]) * products[1]
+            result[:, : len(w)] = list(UNITS.values())[act](products[0], products[1])
         if mode != 1 and not (mode == 2 and i):
             out[:, : len(w)] = numpy.nan
             wanted[9 + 7 * i] = result
