@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
 from reflex import arch
+from reflex.arch.sizes import EPSILON
 
 CONTEXT, VOCABULARY = 1024, 512
 SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
@@ -31,6 +32,15 @@ TOKENIZERS = {
     "exaone4": ("gpt2", "exaone4", ["[BOS]", "[|endofturn|]"], 0, 1, False),
     "chatglm": ("gpt2", "chatglm-bpe", ["<|endoftext|>", "<|user|>", "<|assistant|>"], 0, 0, False),
     "glm4": ("gpt2", "glm4", ["<|endoftext|>", "<|user|>", "<|assistant|>"], 0, 0, False),
+    "gpt2": ("gpt2", "gpt-2", ["<|endoftext|>"], 0, 0, False),
+    "phi2": ("gpt2", "phi-2", ["<|endoftext|>"], 0, 0, False),
+    "starcoder": ("gpt2", "starcoder", ["<|endoftext|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>"], 0, 0, False),
+    "falcon": ("gpt2", "falcon", ["<|endoftext|>"], 0, 0, False),
+    "olmo": ("gpt2", "olmo", ["<|endoftext|>"], 0, 0, False),
+    "dbrx": ("gpt2", "dbrx", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 0, 0, False),
+    "stablelm2": ("gpt2", "stablelm2", ["<|endoftext|>", "<|im_end|>"], 0, 0, False),
+    "command-r": ("gpt2", "command-r", ["<PAD>", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"], 1, 2, True),
+    "gpt-4o": ("gpt2", "gpt-4o", ["<|endoftext|>", "<|end|>"], 0, 1, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
 }
 
@@ -120,21 +130,23 @@ class Model:
         for size in SIZES:
             setattr(self, size, facts[size])
         self.tokenizer = facts["tokenizer"]
+        self.absent = facts.get("absent", ())  # roles of norms that the family has in other files
         self.biases = facts.get("biases", ())
         self.fused = facts.get("fused", False)
+        self.head_norms = facts.get("head_norms", self.family.head_norm_if == "always")
         self.untied = facts.get("untied", False)
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
 
     def metadata(self):
-        """Keys without the architecture's prefix. What equals its default is left out, so that defaults are tested."""
+        """Every key with its value. What equals its default is left out, so that defaults are tested."""
         keys = {
             "context_length": CONTEXT,
             "embedding_length": self.width,
             "block_count": self.layers,
             "feed_forward_length": self.feed_forward,
             "attention.head_count": self.heads,
-            "attention.layer_norm_rms_epsilon": 1e-5,
+            EPSILON[self.family.norm]: 1e-5,
         }
         if self.kv_heads != self.heads:
             keys["attention.head_count_kv"] = self.kv_heads
@@ -142,38 +154,65 @@ class Model:
             keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
         if self.family.rope == "norm":
             keys["rope.dimension_count"] = self.head_dim
-        return keys | self.keys
+        keys |= self.keys
+        return {key[1:] if key[0] == "/" else f"{self.architecture}.{key}": value for key, value in keys.items()}
+
+    def at(self, key, default, i):
+        """A size of layer i: keys may hold one value per layer."""
+        value = self.keys.get(key, default)
+        return value[i] if isinstance(value, list) else value
 
     def shapes(self):
         """Every tensor as (name, numpy shape)."""
-        width, feed_forward, f = self.width, self.feed_forward, self.family
-        q, k = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        width, f = self.width, self.family
         yield "token_embd.weight", (VOCABULARY, width)
-        yield "output_norm.weight", (width,)
+        if f.positions:
+            yield "position_embd.weight", (CONTEXT, width)
+        yield from self.norm("output_norm")
         if self.untied:
             yield "output.weight", (VOCABULARY, width)
+        if "output" in self.biases:
+            yield "output.bias", (VOCABULARY,)
         for name in self.factors:
             yield name + ".weight", (self.keys.get("rope.dimension_count", self.head_dim) // 2,)
-        attention = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)]
-        if self.fused:
-            attention = [("attn_qkv", q + 2 * k, width)]
-        matrices = [*attention, ("attn_output", width, q), ("ffn_down", width, feed_forward)]
-        if f.gate == "fused":
-            matrices += [("ffn_up", 2 * feed_forward, width)]
-        else:
-            matrices += [("ffn_gate", feed_forward, width), ("ffn_up", feed_forward, width)]
-        rows = {role: n for role, n, _ in matrices} | {"attn_q": q, "attn_k": k, "attn_v": k}
         for i in range(self.layers):
-            for norm in (f.attn_norm, f.attn_out_norm, f.ffn_norm, f.ffn_out_norm):
-                if norm:
-                    yield f"blk.{i}.{norm}.weight", (width,)
-            if f.head_norm:
-                yield f"blk.{i}.attn_q_norm.weight", (self.head_dim,)
-                yield f"blk.{i}.attn_k_norm.weight", (self.head_dim,)
-            for role, n, inputs in matrices:
-                yield f"blk.{i}.{role}.weight", (n, inputs)
-            for role in self.biases:
-                yield f"blk.{i}.{role}.bias", (rows[role],)
+            for name, shape in self.layer(i):
+                yield f"blk.{i}.{name}", shape
+
+    def norm(self, role):
+        for part in self.family.norm_tensors:
+            yield f"{role}.{part}", (self.width,)
+
+    def layer(self, i):
+        """The tensors of one layer, whose sizes may be its own."""
+        width, f = self.width, self.family
+        heads = self.at("attention.head_count", self.heads, i)
+        kv_heads = self.at("attention.head_count_kv", self.kv_heads, i)
+        feed_forward = self.at("feed_forward_length", self.feed_forward, i)
+        q, k = heads * self.head_dim, kv_heads * self.head_dim
+        norms = [*(role if isinstance(role, tuple) else (role,) for role in (f.attn_norm, f.attn_out_norm) if heads)]
+        norms += [role if isinstance(role, tuple) else (role,) for role in (f.ffn_norm, f.ffn_out_norm) if feed_forward]
+        for role in dict.fromkeys(role for roles in norms for role in roles if role and role not in self.absent):
+            yield from self.norm(role)
+        if f.head_norm and self.head_norms:
+            one, own = {"rms": lambda n: (self.head_dim,), "row rms": lambda n: (n * self.head_dim,)}, lambda n: (n, self.head_dim)
+            shape = one.get(f.head_norm, own)
+            yield "attn_q_norm.weight", shape(heads)
+            yield "attn_k_norm.weight", shape(kv_heads)
+        matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)] if kv_heads else []
+        if self.fused:
+            matrices = [("attn_qkv", q + 2 * k, width)]
+        matrices += [("attn_output", width, q if kv_heads else width)] if heads else []
+        if feed_forward:
+            matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
+            matrices += [("ffn_up", (1 + (f.gate == "fused")) * feed_forward, width), ("ffn_down", width, feed_forward)]
+        rows = {"attn_q": q, "attn_k": k, "attn_v": k}
+        for role, n, inputs in matrices:
+            rows[role] = n
+            yield f"{role}.weight", (n, inputs)
+        for role in self.biases:
+            if role in rows:
+                yield f"{role}.bias", (rows[role],)
 
 
 def values(name, shape, embed_std, seed):
@@ -188,6 +227,8 @@ def values(name, shape, embed_std, seed):
         x = 1 + 0.3 * x
     elif name == "token_embd.weight":
         x = embed_std * x
+    elif name == "position_embd.weight":
+        x = 0.5 * x
     else:
         x = x * (1.5 if ".attn_q" in name or ".attn_k" in name else 1.0) / shape[-1] ** 0.5
     return x.astype(np.float32)
@@ -199,13 +240,13 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
     model = Model(name, **changes)
     writer = GGUFWriter(str(path), model.architecture)
     for key, value in model.metadata().items():
-        add_key(writer, f"{model.architecture}.{key}", value)
+        add_key(writer, key, value)
     add_tokenizer(writer, model.tokenizer)
     if template is not None:
         writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
         x = values(tensor, shape, model.embed_std, seed)
-        if kind != "F32" and len(shape) == 2:
+        if kind != "F32" and len(shape) == 2 and "norm" not in tensor and not tensor.startswith("position"):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:
             writer.add_tensor(tensor, x)

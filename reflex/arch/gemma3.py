@@ -8,7 +8,7 @@ from .spec import Family
 FAMILY = Family(
     attn_out_norm="post_attention_norm",
     ffn_out_norm="post_ffw_norm",
-    head_norm="before rope",
+    head_norm="rms",
     window_if="key",
     window_every=6,
     window_base=10000.0,

@@ -9,7 +9,7 @@ FAMILY = Family(
     attn_out_norm="post_attention_norm",
     ffn_out_norm="post_ffw_norm",
     rope="norm",
-    rope_sections=True,
+    keys=("rope.dimension_sections",),
     gate="fused",
 )
 

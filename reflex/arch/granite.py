@@ -7,11 +7,8 @@ from .spec import Family
 
 FAMILY = Family(
     rope="norm",
-    rope_on="unless finetuned=false",
     rope_factors=("freqs", "long"),
-    scale_key=True,
-    embed_scale="key",
-    residual_scale=True,
+    keys=("embedding_scale", "residual_scale", "attention.scale", "rope.scaling.finetuned"),
     logit_scale="divide",
 )
 

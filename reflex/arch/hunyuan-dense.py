@@ -5,7 +5,7 @@ rope.scaling.alpha, where positive, stretches the base: base * alpha^(d / (d - 2
 
 from .spec import Family
 
-FAMILY = Family(head_norm="after rope", rope_alpha=True)
+FAMILY = Family(head_norm="rms", head_norm_at="after rope", keys=("rope.scaling.alpha",))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 32, "feed_forward": 96, "tokenizer": "hunyuan"}
 TINY |= {"keys": {"rope.scaling.alpha": 50.0}}

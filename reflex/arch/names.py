@@ -4,6 +4,7 @@ A layer tensor is `blk.<index>.<role>.weight`, its bias `blk.<index>.<role>.bias
 """
 
 EMBEDDING = "token_embd"
+POSITIONS = "position_embd"
 OUTPUT_NORM = "output_norm"
 OUTPUT = "output"
 ROPE_FREQS = "rope_freqs.weight"

@@ -13,13 +13,16 @@ SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 def read_rotations(file, key, family, spec):
     """Fills spec.rotations and the `rope` index of every layer (None: no rotation)."""
     spec.rotations = []
-    full = read_full(file, key, family, spec)
+    full = read_full(file, key, family, spec) if family.rope else None
+    if full is None or ("rope.scaling.finetuned" in family.keys and not file.b(key + "rope.scaling.finetuned", True)):
+        for layer in spec.layers:
+            layer.rope = None
+        return
     own = windowed_differs(family)
     index = {}
     any_window = any(layer.window for layer in spec.layers)
-    finetuned = file.b(key + "rope.scaling.finetuned", True) if family.rope_on == "unless finetuned=false" else True
     for layer in spec.layers:
-        if not rotates(family.rope_on, layer, any_window, finetuned):
+        if not rotates(family.rope_on, layer, any_window):
             layer.rope = None
             continue
         kind = "windowed" if own and layer.window else "full"
@@ -29,16 +32,19 @@ def read_rotations(file, key, family, spec):
         layer.rope = index[kind]
 
 
+def stated(file, key, family, name, default):
+    """The number under a key that only some families honour; elsewhere the default."""
+    return file.f(key + name, default) if name in family.keys else default
+
+
 def windowed_differs(family):
     return family.window_base is not None or not family.window_scaled
 
 
-def rotates(rule, layer, any_window, finetuned):
+def rotates(rule, layer, any_window):
     if rule == "not every 4th":
         return (layer.index + 1) % 4 != 0
-    if rule == "windowed if any":
-        return bool(layer.window) or not any_window
-    return finetuned
+    return rule == "all" or bool(layer.window) or not any_window
 
 
 def read_full(file, key, family, spec):
@@ -52,11 +58,10 @@ def read_full(file, key, family, spec):
             where=key + "rope.dimension_count",
         )
     rotation = Rotation(style_of(file, key, family), dims, base_of(file, key + "rope.freq_base", 10000.0))
-    if family.rope_alpha:
-        alpha = file.f(key + "rope.scaling.alpha", 0.0)
-        if alpha > 0:
-            rotation.base *= alpha ** (key_dim / (key_dim - 2))
-    read_scaling(file, key + "rope.scaling.", family, rotation)
+    alpha = stated(file, key, family, "rope.scaling.alpha", 0.0)
+    if alpha > 0:
+        rotation.base *= alpha ** (key_dim / (key_dim - 2))
+    read_scaling(file, key, family, rotation)
     rotation.factor = file.f(key + "rope.scaling.factor", file.f(key + "rope.scale_linear", 1.0)) or 1.0
     if rotation.type == "none":
         rotation.factor = 1.0
@@ -72,27 +77,32 @@ def read_full(file, key, family, spec):
 
 
 def style_of(file, key, family):
-    """Vision files of a family with sections are converted for the other pairs; their first two sections are set."""
-    name = key + "rope.dimension_sections"
-    if family.rope_sections and file.has(name):
-        sections = file.ints(name)
-        if len(sections) > 1 and sections[0] and sections[1]:
-            return "neox"
-    return family.rope
+    """The family's pairs. Vision files of one that honours the sections are converted for the others; their first two are set.
+
+    The tokens of a text have one position in the first three sections and none in the fourth."""
+    name = "rope.dimension_sections"
+    if not file.has(key + name):
+        return family.rope
+    sections = file.ints(key + name)
+    if any(sections[3:]):
+        raise UnsupportedError(
+            "some pairs would not rotate in a text", expected="three sections", found=sections[:8], where=key + name
+        )
+    return "neox" if name in family.keys and len(sections) > 1 and sections[0] and sections[1] else family.rope
 
 
 def read_scaling(file, key, family, rotation):
     """Type, magnitude and, where the family honours them, the YaRN ramp."""
-    rotation.type = file.s(key + "type", "linear")
+    scaling = key + "rope.scaling."
+    rotation.type = file.s(scaling + "type", "linear")
     if rotation.type not in SCALING_TYPES:
         raise UnsupportedError(
-            "unknown rotary scaling", expected=" or ".join(SCALING_TYPES), found=f"'{rotation.type[:60]}'", where=key + "type"
+            "unknown rotary scaling", expected=" or ".join(SCALING_TYPES), found=f"'{rotation.type[:60]}'", where=scaling + "type"
         )
-    rotation.attn_factor = file.f(key + "attn_factor", 1.0)
-    if family.rope_keys:
-        rotation.beta_fast = file.f(key + "yarn_beta_fast", rotation.beta_fast)
-        rotation.beta_slow = file.f(key + "yarn_beta_slow", rotation.beta_slow)
-        rotation.log_multiplier = file.f(key + "yarn_log_multiplier", 0.0)
+    rotation.attn_factor = file.f(scaling + "attn_factor", 1.0)
+    rotation.beta_fast = stated(file, key, family, "rope.scaling.yarn_beta_fast", rotation.beta_fast)
+    rotation.beta_slow = stated(file, key, family, "rope.scaling.yarn_beta_slow", rotation.beta_slow)
+    rotation.log_multiplier = stated(file, key, family, "rope.scaling.yarn_log_multiplier", 0.0)
 
 
 def read_windowed(file, key, family, full):

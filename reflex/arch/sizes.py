@@ -5,20 +5,26 @@ know (UnsupportedError naming the key). Called by arch.load_spec.
 """
 
 from ..errors import ModelFileError, UnsupportedError
-from .rotation import read_rotations
+from .rotation import read_rotations, stated
 from .spec import Layer, Spec
 
 MAX_LAYERS = 4096
 MAX_SIZE = 1 << 24  # no width, head count or vocabulary comes near; keeps products inside 64 bits
 
-# Key (after the architecture) -> values that change nothing. Anything else asks for mathematics this engine lacks.
+# Key (after the architecture) -> values that change nothing. Others are refused unless the family's record names the key.
 NEUTRAL = {
     "expert_count": (0,),
+    "embedding_scale": (1.0, 0.0),
+    "residual_scale": (1.0, 0.0),
+    "logit_scale": (1.0, 0.0),
+    "attention.scale": (0.0,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
     "attention.temperature_scale": (0.0,),
     "attention.causal": (True,),
 }
+EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
+ACT_KEYS = {"xielu": ("xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps")}  # without the architecture before them
 
 
 def read_sizes(file, architecture, family):
@@ -30,13 +36,11 @@ def read_sizes(file, architecture, family):
     spec.family = family
     spec.width = positive(file, key + "embedding_length")
     spec.context_length = positive(file, key + "context_length", limit=1 << 31)
-    spec.eps = file.f(key + "attention.layer_norm_rms_epsilon")
+    epsilon = key + EPSILON[family.norm]
+    spec.eps = file.f(epsilon)
     if not 0 < spec.eps < 1:
         raise ModelFileError(
-            "the norm epsilon is not a small positive number",
-            expected="0 < epsilon < 1",
-            found=spec.eps,
-            where=key + "attention.layer_norm_rms_epsilon",
+            "the norm epsilon is not a small positive number", expected="0 < epsilon < 1", found=spec.eps, where=epsilon
         )
     spec.layers = read_layers(file, key, family, spec)
     read_rotations(file, key, family, spec)
@@ -56,27 +60,16 @@ def refuse_variants(file, key, family):
     if kind != "model":
         raise UnsupportedError("this file is not a language model", expected="general.type model", found=kind)
     for name, accepted in NEUTRAL.items():
-        if file.has(key + name):
+        if file.has(key + name) and name not in family.keys and not (name == "logit_scale" and family.logit_scale):
             value = file.b(key + name) if accepted[0] is True else file.f(key + name)
             if value not in accepted:
                 raise UnsupportedError(
                     "the file asks for an unimplemented variant", expected=accepted[0], found=value, where=key + name
                 )
-    scales = (
-        ("embedding_scale", family.embed_scale == "key"),
-        ("residual_scale", family.residual_scale),
-        ("logit_scale", family.logit_scale),
-        ("attention.scale", family.scale_key),
-    )
-    for name, known in scales:
-        if not known and file.has(key + name) and file.f(key + name) not in (0.0, 1.0):
-            raise UnsupportedError(
-                "the family record has no use for this scale", expected="1", found=file.f(key + name), where=key + name
-            )
 
 
 def read_layers(file, key, family, spec):
-    """One Layer per block that runs (trailing draft layers, nextn_predict_layers, do not)."""
+    """One Layer per block that runs: trailing draft layers, nextn_predict_layers, do not, nor do those without feed-forward."""
     count = positive(file, key + "block_count", limit=MAX_LAYERS) - file.u(key + "nextn_predict_layers", 0)
     if count < 1:
         raise ModelFileError("no layer is left to run", expected="block_count > nextn_predict_layers", found=count)
@@ -91,14 +84,18 @@ def read_layers(file, key, family, spec):
     kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
     feed_forward = file.per_layer(key + "feed_forward_length", count)
     for i in range(count):
-        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i])
-    key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] or 1)
-    value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] or 1)
+        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i], family.missing_parts)
+    key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] if heads[0] else 0)
+    value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] if heads[0] else 0)
     windows = read_windows(file, key, family, count)
+    act_parameters = list(zip(*(file.per_layer(name, count) for name in ACT_KEYS.get(family.act, ())), strict=True)) or [()] * count
+    parallel = family.parallel == "always" or (family.parallel == "key" and file.b(key + "use_parallel_residual"))
     by_width = family.scale_by_width == count
-    stated = file.f(key + "attention.scale", 0.0) if family.scale_key else 0.0
+    stated_scale = stated(file, key, family, "attention.scale", 0.0)
     layers = []
     for i in range(count):
+        if not feed_forward[i]:
+            continue
         layer = Layer()
         layer.index = i
         layer.heads = heads[i]
@@ -106,13 +103,20 @@ def read_layers(file, key, family, spec):
         layer.key_dim = key_dim
         layer.value_dim = value_dim
         layer.feed_forward = feed_forward[i]
+        layer.act_parameters = act_parameters[i]
+        layer.parallel = parallel
         layer.window = windows[i]
-        layer.scale = stated or ((spec.width // heads[i] or 1) if by_width else key_dim) ** -0.5
+        layer.scale = stated_scale or ((spec.width // (heads[i] or 1) or 1) if by_width else key_dim) ** -0.5
         layers.append(layer)
+    if not layers:
+        raise ModelFileError(
+            "no layer is left to run", expected="a feed_forward_length", found=0, where=key + "feed_forward_length"
+        )
     return layers
 
 
-def check_heads(key, index, heads, kv_heads, feed_forward):
+def check_heads(key, index, heads, kv_heads, feed_forward, may_lack):
+    """`may_lack`: a layer may be without heads, key/value heads or feed-forward."""
     if not type(heads) is type(kv_heads) is type(feed_forward) is int:
         raise ModelFileError(
             "sizes of layers are not whole numbers",
@@ -120,14 +124,15 @@ def check_heads(key, index, heads, kv_heads, feed_forward):
             found=f"head_count {heads}, head_count_kv {kv_heads}, feed_forward_length {feed_forward}",
             where=f"{key}attention.head_count or {key}feed_forward_length, layer {index}",
         )
-    if not (0 < heads <= MAX_SIZE and 0 < kv_heads <= heads and heads % kv_heads == 0):
+    fits = 0 < heads <= MAX_SIZE and 0 < kv_heads <= heads and heads % kv_heads == 0
+    if not fits and not (may_lack and 0 <= heads <= MAX_SIZE and kv_heads == 0):
         raise ModelFileError(
             "the number of heads is no multiple of the number of key/value heads",
             expected="head_count = n * head_count_kv, both positive",
             found=f"{heads} and {kv_heads}",
             where=f"{key}attention.head_count_kv, layer {index}",
         )
-    if not 0 < feed_forward <= MAX_SIZE:
+    if not 0 < feed_forward <= MAX_SIZE and not (may_lack and feed_forward == 0):
         raise ModelFileError(
             "a size in the metadata is out of range",
             expected=f"1 to {MAX_SIZE}",
@@ -140,7 +145,9 @@ def read_windows(file, key, family, count):
     """Window of each layer in tokens, the current one included; 0: the layer sees everything."""
     name = key + "attention.sliding_window"
     without = family.window_if == "never" or family.window_layers not in (0, count)
-    size = 0 if without else file.u(name, family.window)
+    if without:
+        return [0] * count
+    size = file.u(name, family.window) if family.window_if == "key" else positive(file, name, family.window or None)
     if size <= 0:
         return [0] * count
     pattern = family.window_every
@@ -156,13 +163,15 @@ def read_windows(file, key, family, count):
 
 
 def read_scales(file, key, family, spec):
-    """Factors of embedding, branches and logits. A stated 0 means 1, as writers use it for "not set"."""
-    spec.embed_scale = 1.0
-    if family.embed_scale == "sqrt width":
-        spec.embed_scale = spec.width**0.5
-    elif family.embed_scale == "key":
-        spec.embed_scale = file.f(key + "embedding_scale", 0.0) or 1.0
-    spec.residual_scale = (file.f(key + "residual_scale", 0.0) or 1.0) if family.residual_scale else 1.0
+    """Factors of embedding, branches, queries and logits, and limits. A stated 0 means 1, as writers use it for "not set"."""
+    by_width = spec.width**0.5 if family.embed_scale == "sqrt width" else 1.0
+    spec.embed_scale = stated(file, key, family, "embedding_scale", 0.0) or by_width
+    spec.residual_scale = stated(file, key, family, "residual_scale", 0.0) or 1.0
+    spec.clamp = max(0.0, stated(file, key, family, "attention.clamp_kqv", 0.0))
+    spec.temper = None
+    temper = stated(file, key, family, "attention.temperature_scale", 0.0)
+    if temper:
+        spec.temper = temper, spec.rotations[0].original
     spec.logit_factor = 1.0
     if family.logit_scale:
         factor = file.f(key + "logit_scale") or 1.0

@@ -9,38 +9,46 @@ from ..errors import InternalError
 
 FAMILY_DEFAULTS = {
     "only_layers": 0,  # the one number of layers that this record describes; 0: any
-    # norms, by tensor role; None: the block has no norm at that place
+    "missing_parts": False,  # layers may lack a part: head_count 0: attention; head_count_kv 0: all of it but attn_output;
+    # feed_forward_length 0: the whole layer does not run
+    "keys": (),  # keys of the file, without the architecture, whose mathematics this family has: those of sizes.NEUTRAL, which
+    # are refused elsewhere, and those of rotation.py, which are of no effect elsewhere
+    # norms, by tensor role; None: the block has no norm at that place; a tuple: the first of them that the file has
     "attn_norm": "attn_norm",  # before attention
     "attn_out_norm": None,  # on the output of attention, before the residual addition
     "ffn_norm": "ffn_norm",  # before the feed-forward
     "ffn_out_norm": None,  # on the output of the feed-forward, before the residual addition
-    "head_norm": None,  # RMS over each head of q and k: None | "before rope" | "after rope"
-    # rotary embedding
-    "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2)
-    "rope_on": "all",  # all | "not every 4th" | "windowed if any" | "unless finetuned=false"
-    "rope_sections": False,  # neox where the first two rope.dimension_sections are not 0
+    "norm": "rms",  # rms | layer
+    "norm_tensors": ("weight",),  # what every norm of the blocks and the last one have: "weight", "bias"
+    "parallel": "never",  # the feed-forward reads the norm of what attention read, not of its sum: never | always
+    # | "key" (use_parallel_residual) | "one norm" (where both are one tensor)
+    "head_norm": None,  # norm of q and k: None | "rms" (of each head) | "row rms" (of all heads together) | "layer" (of each
+    # head, by weights of its own)
+    "head_norm_if": "always",  # always | present (where the file has the tensors)
+    "head_norm_at": "before rope",  # "before rope" | "after rope"
+    # positions
+    "positions": False,  # position_embd is added to the embedding
+    "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2) | None: nothing rotates
+    "rope_on": "all",  # all | "not every 4th" | "windowed if any"
     "rope_factors": (),  # factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short, of type longrope)
     # | "always long" (of any type)
-    "rope_keys": False,  # the YaRN beta and log-multiplier keys are honoured
-    "rope_alpha": False,  # rope.scaling.alpha stretches the base
     # sliding window
-    "window_if": "never",  # never | key (when the key is set) | always
+    "window_if": "never",  # never | key (where the key is set) | always
     "window_layers": 0,  # only a model with this many layers has windows; 0: any
-    "window": 0,  # default of attention.sliding_window, tokens, the current one included
+    "window": 0,  # default of attention.sliding_window, tokens, the current one included; 0: a file must say
     "window_every": 0,  # every n-th layer attends to everything, the others to the window
     "window_base": None,  # windowed layers rotate by rope.freq_base_swa; its default: a number | "base" (as the others)
     "window_scaled": True,  # windowed layers get the rope scaling too
     # scales
     "scale_by_width": 0,  # a model with this many layers scales scores by 1/sqrt(width/heads), not 1/sqrt(key_dim)
-    "scale_key": False,  # attention.scale replaces 1/sqrt(key_dim)
     "attn_softcap": 0.0,  # default of attn_logit_softcapping; 0: never capped
     "final_softcap": None,  # default of final_logit_softcapping; None: never capped
-    "embed_scale": None,  # embedding factor: None | "sqrt width" | "key" (embedding_scale)
-    "residual_scale": False,  # the key residual_scale multiplies both branches
+    "embed_scale": None,  # embedding factor where no key gives one: None (1) | "sqrt width"
     "logit_scale": None,  # the key logit_scale: None (unused) | "multiply" | "divide"
     # feed-forward and output
-    "act": "silu",  # silu | gelu (tanh form)
-    "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up
+    "act": "silu",  # silu | gelu (tanh form) | relu2 | xielu (its numbers are keys)
+    "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
+    "biases": "all",  # matrices that may have a bias: all | "qkv"
     "output": "optional",  # output.weight: optional (absent: the embedding) | never | required
 }
 
@@ -92,20 +100,22 @@ class Rotation:
 
 
 class Layer:
-    """One block: sizes, names of its norm tensors (None: absent) and its matrices."""
+    """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
-    __slots__ = ("attn_norm", "attn_out_norm", "down", "feed_forward", "ffn_norm", "ffn_out_norm", "gate", "heads", "index", "k")
-    __slots__ += ("k_norm", "key_dim", "kv_heads", "o", "q", "q_norm", "rope", "scale", "up", "v", "value_dim", "window")
+    __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "feed_forward", "ffn_norm", "ffn_out_norm", "gate")
+    __slots__ += ("heads", "index", "k", "k_norm", "key_dim", "kv_heads", "o", "parallel", "q", "q_norm", "rope", "scale", "up")
+    __slots__ += ("v", "value_dim", "window")
 
 
 class Spec:
-    """One model file, fully resolved."""
+    """One model file, fully resolved. `layers` are those that run."""
 
-    __slots__ = ("architecture", "attn_softcap", "context_length", "embed_scale", "embedding", "eps", "family", "final_softcap")
-    __slots__ += ("layers", "logit_factor", "output", "output_norm", "residual_scale", "rotations", "vocabulary", "width")
+    __slots__ = ("architecture", "attn_softcap", "clamp", "context_length", "embed_scale", "embedding", "eps", "family")
+    __slots__ += ("final_softcap", "layers", "logit_factor", "output", "output_norm", "positions", "residual_scale", "rotations")
+    __slots__ += ("temper", "vocabulary", "width")
 
     def __str__(self):
-        first = self.layers[0]
+        first = next((layer for layer in self.layers if layer.kv_heads), self.layers[0])
         windows = sum(1 for layer in self.layers if layer.window)
         return (
             f"{self.architecture}: {len(self.layers)} layers, width {self.width}, heads {first.heads}/{first.kv_heads} of "

@@ -37,8 +37,14 @@ class Taken:
     def optional(self, name, shape):
         return self.need(name, shape) if name in self.tensors else None
 
-    def matrix(self, role, inputs, outputs):
-        return Matrix(self.need(role + ".weight", (inputs, outputs)), self.optional(role + ".bias", (outputs,)))
+    def matrix(self, role, inputs, outputs, biased=True):
+        return Matrix(self.need(role + ".weight", (inputs, outputs)), self.optional(role + ".bias", (outputs,)) if biased else None)
+
+    def norm(self, family, role, width):
+        """(weight, bias) of a norm, None for what the family's norms do not have."""
+        parts = family.norm_tensors
+        weight = self.need(role + ".weight", (width,)) if "weight" in parts else None
+        return weight, self.need(role + ".bias", (width,)) if "bias" in parts else None
 
 
 def trimmed(shape):
@@ -51,49 +57,83 @@ def trimmed(shape):
 def read_tensors(file, family, spec):
     """Fills in the tensor names of spec and of its layers."""
     taken = Taken(file.tensors)
-    read_embedding(file, taken, spec)
+    read_embedding(file, taken, family, spec)
     for layer in spec.layers:
         read_layer(taken, family, layer, spec.width)
-    spec.output_norm = taken.need(names.OUTPUT_NORM + ".weight", (spec.width,))
+    spec.output_norm = taken.norm(family, names.OUTPUT_NORM, spec.width)
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
     if len(taken.used) != len(file.tensors):
-        refuse_leftovers(taken, range(len(spec.layers), file.u(spec.architecture + ".block_count")))
+        idle = set(range(file.u(spec.architecture + ".block_count"))).difference(layer.index for layer in spec.layers)
+        refuse_leftovers(taken, idle)
 
 
-def read_embedding(file, taken, spec):
+def read_embedding(file, taken, family, spec):
     name = names.EMBEDDING + ".weight"
     table = taken.tensors.get(name)
     rows = table.shape[-1] if table is not None and len(table.shape) == 2 else 0
     spec.vocabulary = file.array("tokenizer.ggml.tokens").count if file.has("tokenizer.ggml.tokens") else rows
     spec.embedding = taken.need(name, (spec.width, spec.vocabulary))
+    spec.positions = None
+    if family.positions:
+        spec.positions = taken.need(names.POSITIONS + ".weight", (spec.width, spec.context_length))
 
 
 def read_layer(taken, family, layer, width):
     start = names.prefix(layer.index)
+    before = role_of(taken, start, family.attn_norm)
+    again = role_of(taken, start, family.ffn_norm)
+    layer.attn_norm = taken.norm(family, start + before, width) if before and layer.heads else None
+    read_attention(taken, family, start, layer, width)
+    layer.attn_out_norm = taken.norm(family, start + family.attn_out_norm, width) if family.attn_out_norm else None
+    if family.parallel == "one norm":
+        layer.parallel = before == again
+    if before == again:
+        layer.ffn_norm = layer.attn_norm
+    else:
+        layer.ffn_norm = taken.norm(family, start + again, width) if again else None
+    read_feed_forward(taken, family, start, layer, width)
+    layer.ffn_out_norm = taken.norm(family, start + family.ffn_out_norm, width) if family.ffn_out_norm else None
 
-    def norm(role):
-        return taken.need(f"{start}{role}.weight", (width,)) if role else None
 
-    layer.attn_norm = norm(family.attn_norm)
-    read_qkv(taken, start, layer, width)
-    layer.q_norm = layer.k_norm = None
-    if family.head_norm:
-        layer.q_norm = taken.need(f"{start}{names.ATTN_Q_NORM}.weight", (layer.key_dim,))
-        layer.k_norm = taken.need(f"{start}{names.ATTN_K_NORM}.weight", (layer.key_dim,))
-    layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width)
-    layer.attn_out_norm = norm(family.attn_out_norm)
-    layer.ffn_norm = norm(family.ffn_norm)
-    ff = layer.feed_forward
+def role_of(taken, start, roles):
+    """The first role of a tuple that the file has a weight for, else the last."""
+    if type(roles) is not tuple:
+        return roles
+    return next((role for role in roles if f"{start}{role}.weight" in taken.tensors), roles[-1])
+
+
+def read_attention(taken, family, start, layer, width):
+    """Matrices and head norms; None for what a layer without heads or without keys lacks."""
+    layer.q = layer.k = layer.v = layer.o = layer.q_norm = layer.k_norm = None
+    biased = family.biases == "all"
+    if layer.kv_heads:
+        read_qkv(taken, start, layer, width)
+        layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width, biased)
+        if family.head_norm and (family.head_norm_if == "always" or f"{start}{names.ATTN_Q_NORM}.weight" in taken.tensors):
+            layer.q_norm = head_norm(taken, family.head_norm, start + names.ATTN_Q_NORM, layer.key_dim, layer.heads)
+            layer.k_norm = head_norm(taken, family.head_norm, start + names.ATTN_K_NORM, layer.key_dim, layer.kv_heads)
+    elif layer.heads:
+        layer.o = taken.matrix(start + names.ATTN_OUTPUT, width, width, biased)
+
+
+def head_norm(taken, kind, role, size, heads):
+    shapes = {"rms": (size,), "row rms": (heads * size,), "layer": (size, heads)}
+    return taken.need(role + ".weight", shapes[kind])
+
+
+def read_feed_forward(taken, family, start, layer, width):
+    ff, biased = layer.feed_forward, family.biases == "all"
+    layer.gate = None
     if family.gate == "fused":
-        both = taken.matrix(start + names.FFN_UP, width, 2 * ff)
+        both = taken.matrix(start + names.FFN_UP, width, 2 * ff, biased)
         layer.gate = Matrix(both.weight, both.bias, (0, ff))
         layer.up = Matrix(both.weight, both.bias, (ff, ff), ff)
     else:
-        layer.gate = taken.matrix(start + names.FFN_GATE, width, ff)
-        layer.up = taken.matrix(start + names.FFN_UP, width, ff)
-    layer.down = taken.matrix(start + names.FFN_DOWN, ff, width)
-    layer.ffn_out_norm = norm(family.ffn_out_norm)
+        if family.gate:
+            layer.gate = taken.matrix(start + names.FFN_GATE, width, ff, biased)
+        layer.up = taken.matrix(start + names.FFN_UP, width, ff, biased)
+    layer.down = taken.matrix(start + names.FFN_DOWN, ff, width, biased)
 
 
 def read_qkv(taken, start, layer, width):
@@ -142,11 +182,11 @@ def factors(taken, name, count):
     return values
 
 
-def refuse_leftovers(taken, drafts):
-    """Raises for the first tensor without a reader; `drafts` are the layers that do not run, whose tensors are no concern."""
+def refuse_leftovers(taken, idle):
+    """Raises for the first tensor without a reader; `idle` are the layers that do not run, whose tensors are no concern."""
     used = set(taken.used)
     for name in taken.tensors:
-        if name not in used and names.layer_index(name) not in drafts:
+        if name not in used and names.layer_index(name) not in idle:
             raise UnsupportedError(
                 "the family record has no use for a tensor of this file",
                 found=f"{name} {list(taken.tensors[name].shape)}",

@@ -1,46 +1,92 @@
 """Emitter of the attention half of a block: norm, projections, head norms, rotation, attention, output, residual."""
 
+HEAD_NORMS = {"rms": "head_rmsnorm", "layer": "head_layernorm"}
+
 
 def emit_attention(program, spec, layer, select):
-    """Adds the steps that leave x + attention(norm(x)) in x. `select`: only wanted rows go past the keys and values."""
-    x = "x"
-    source = x
+    """Adds the steps that leave x + attention(norm(x)) in x. `select`: only wanted rows go past the keys and values.
+
+    Returns the buffer that the feed-forward of a parallel block reads, made before x changed; None in any other block.
+    """
+    x = h = "x"
     if layer.attn_norm:
-        source = program.buffer("h", spec.width)
-        program.emit("rmsnorm", source, (x,), (layer.attn_norm,), {"eps": spec.eps})
-    q = program.buffer("q", layer.heads * layer.key_dim)
-    k = program.buffer("k", layer.kv_heads * layer.key_dim)
-    v = program.buffer("v", layer.kv_heads * layer.value_dim)
-    if not select:
-        program.linear(q, source, layer.q)
-    program.linear(k, source, layer.k)
-    program.linear(v, source, layer.v)
-    if not select:
-        emit_heads(program, spec, layer, q, layer.heads, layer.q_norm)
-    emit_heads(program, spec, layer, k, layer.kv_heads, layer.k_norm)
-    if select:
-        for buffer in (source, x) if source != x else (x,):
-            program.emit("select", buffer, (buffer,))
-        program.linear(q, source, layer.q)
-        emit_heads(program, spec, layer, q, layer.heads, layer.q_norm)
-    a = program.buffer("a", layer.heads * layer.value_dim)
-    program.emit("attention", a, (q, k, v), (), attention_args(program, spec, layer))
+        h = program.buffer("h", spec.width)
+        program.norm(h, x, layer.attn_norm, spec)
+    if layer.kv_heads:
+        a = emit_heads(program, spec, layer, h, select)
+    else:
+        a = h
+        if select:
+            emit_select(program, h)
+    if layer.o is None:
+        return None
     y = program.buffer("y", spec.width)
     program.linear(y, a, layer.o)
     if layer.attn_out_norm:
-        program.emit("rmsnorm", y, (y,), (layer.attn_out_norm,), {"eps": spec.eps})
+        program.norm(y, y, layer.attn_out_norm, spec)
+    if layer.parallel and layer.ffn_norm is not layer.attn_norm:
+        h = program.buffer("f", spec.width)
+        program.norm(h, x, layer.ffn_norm, spec)
     program.emit("add", x, (x, y), (), {"scale": spec.residual_scale})
+    return h if layer.parallel else None
 
 
-def emit_heads(program, spec, layer, buffer, heads, norm):
+def emit_select(program, h):
+    for buffer in (h, "x") if h != "x" else ("x",):
+        program.emit("select", buffer, (buffer,))
+
+
+def emit_heads(program, spec, layer, h, select):
+    """Queries, keys and values of h, and attention; returns its buffer."""
+    q = program.buffer("q", layer.heads * layer.key_dim)
+    k = program.buffer("k", layer.kv_heads * layer.key_dim)
+    v = program.buffer("v", layer.kv_heads * layer.value_dim)
+    queries, others = ((q, layer.q),), ((k, layer.k), (v, layer.v))
+    emit_products(program, spec, h, others if select else queries + others)
+    if not select:
+        emit_queries(program, spec, layer, q)
+    emit_turned(program, spec, layer, k, layer.kv_heads, layer.k_norm)
+    if select:
+        emit_select(program, h)
+        emit_products(program, spec, h, queries)
+        emit_queries(program, spec, layer, q)
+    a = program.buffer("a", layer.heads * layer.value_dim)
+    program.emit("attention", a, (q, k, v), (), attention_args(program, spec, layer))
+    return a
+
+
+def emit_products(program, spec, h, parts):
+    for buffer, matrix in parts:
+        program.linear(buffer, h, matrix)
+    if spec.clamp:
+        for buffer, _ in parts:
+            program.emit("clamp", buffer, (buffer,), (), {"limit": spec.clamp})
+
+
+def emit_queries(program, spec, layer, q):
+    emit_turned(program, spec, layer, q, layer.heads, layer.q_norm)
+    if spec.temper:
+        scale, length = spec.temper
+        program.emit("temper", q, (q,), (), {"scale": scale, "length": length})
+
+
+def emit_turned(program, spec, layer, buffer, heads, norm):
     """Head norm and rotation of q or k, in the order of the family."""
-    normed = {"heads": heads, "head_dim": layer.key_dim, "eps": spec.eps}
-    if norm and spec.family.head_norm == "before rope":
-        program.emit("head_rmsnorm", buffer, (buffer,), (norm,), normed)
+    first = spec.family.head_norm_at == "before rope"
+    if norm and first:
+        emit_head_norm(program, spec, layer, buffer, heads, norm)
     if layer.rope is not None:
         program.emit("rope", buffer, (buffer,), (), {"heads": heads, "head_dim": layer.key_dim, "table": layer.rope})
-    if norm and spec.family.head_norm == "after rope":
-        program.emit("head_rmsnorm", buffer, (buffer,), (norm,), normed)
+    if norm and not first:
+        emit_head_norm(program, spec, layer, buffer, heads, norm)
+
+
+def emit_head_norm(program, spec, layer, buffer, heads, norm):
+    if spec.family.head_norm == "row rms":
+        program.emit("rmsnorm", buffer, (buffer,), (norm,), {"eps": spec.eps})
+        return
+    args = {"heads": heads, "head_dim": layer.key_dim, "eps": spec.eps}
+    program.emit(HEAD_NORMS[spec.family.head_norm], buffer, (buffer,), (norm,), args)
 
 
 def attention_args(program, spec, layer):

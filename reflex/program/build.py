@@ -18,11 +18,13 @@ def build(spec, context=0):
     program.ropes = [rope_table(rotation, context) for rotation in spec.rotations]
     x = program.buffer("x", spec.width)
     program.emit("embed", x, (), (spec.embedding,), {"scale": spec.embed_scale})
+    if spec.positions:
+        program.emit("add_position", x, (x,), (spec.positions,))
     last = spec.layers[-1]
     for layer in spec.layers:
         program.layers.append(len(program.steps))
-        emit_attention(program, spec, layer, select=layer is last)
-        emit_feed_forward(program, spec, layer)
+        source = emit_attention(program, spec, layer, select=layer is last)
+        emit_feed_forward(program, spec, layer, source)
     program.layers.append(len(program.steps))
     emit_head(program, spec)
     return program

@@ -1,19 +1,30 @@
-"""Emitter of the gated feed-forward half of a block: norm, gate, up, activation, down, residual."""
+"""Emitter of the feed-forward half of a block: norm, matrices, activation, residual. A parallel block brings its normed input."""
 
 
-def emit_feed_forward(program, spec, layer):
-    """Adds the steps that leave x + down(act(gate(h)) * up(h)), h = norm(x), in x."""
-    source = "x"
-    if layer.ffn_norm:
-        source = program.buffer("h", spec.width)
-        program.emit("rmsnorm", source, ("x",), (layer.ffn_norm,), {"eps": spec.eps})
-    g = program.buffer("g", layer.feed_forward)
-    u = program.buffer("u", layer.feed_forward)
+def emit_feed_forward(program, spec, layer, source):
+    """Adds the steps that leave x + feed_forward(h) in x; h is `source`, or norm(x) where that is None."""
+    if source is None:
+        source = "x"
+        if layer.ffn_norm:
+            source = program.buffer("h", spec.width)
+            program.norm(source, "x", layer.ffn_norm, spec)
     y = program.buffer("y", spec.width)
-    program.linear(g, source, layer.gate)
-    program.linear(u, source, layer.up)
-    program.emit("gated", g, (g, u), (), {"act": spec.family.act})
-    program.linear(y, g, layer.down)
+    emit_matrices(program, spec, layer, source, y)
     if layer.ffn_out_norm:
-        program.emit("rmsnorm", y, (y,), (layer.ffn_out_norm,), {"eps": spec.eps})
+        program.norm(y, y, layer.ffn_out_norm, spec)
     program.emit("add", "x", ("x", y), (), {"scale": spec.residual_scale})
+
+
+def emit_matrices(program, spec, layer, source, y):
+    """y = down(act(gate(source)) * up(source)), or down(act(up(source))) without a gate."""
+    act = spec.family.act
+    g = program.buffer("g", layer.feed_forward)
+    if layer.gate:
+        u = program.buffer("u", layer.feed_forward)
+        program.linear(g, source, layer.gate)
+        program.linear(u, source, layer.up)
+        program.emit("gated", g, (g, u), (), {"act": act})
+    else:
+        program.linear(g, source, layer.up)
+        program.emit("unary", g, (g,), (), {"act": act, "parameters": layer.act_parameters})
+    program.linear(y, g, layer.down)

@@ -4,7 +4,7 @@
 def emit_head(program, spec):
     h = program.buffer("h", spec.width)
     logits = program.buffer("logits", spec.vocabulary)
-    program.emit("rmsnorm", h, ("x",), (spec.output_norm,), {"eps": spec.eps})
+    program.norm(h, "x", spec.output_norm, spec)
     program.linear(logits, h, spec.output)
     if spec.logit_factor != 1.0:
         program.emit("scale", logits, (logits,), (), {"factor": spec.logit_factor})

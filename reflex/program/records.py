@@ -74,6 +74,16 @@ class Program:
             args = {"rows": matrix.rows, "bias_row": matrix.bias_row}
         self.steps.append(Step("linear", out, (source,), (matrix.weight, matrix.bias), args))
 
+    def norm(self, out, source, norm, spec):
+        """out = the family's norm of source; `norm` are its (weight, bias), None for what it lacks."""
+        args = {"eps": spec.eps}
+        if spec.family.norm == "layer":
+            self.steps.append(Step("layernorm", out, (source,), norm, args))
+            return
+        self.steps.append(Step("rmsnorm", out, (source,), norm[:1], args))
+        if norm[1]:
+            self.steps.append(Step("bias", out, (out,), norm[1:]))
+
     def __str__(self):
         head = f"{self.architecture}: {len(self.steps)} steps, {len(self.caches)} layers, vocabulary {self.vocabulary}"
         ropes = [
