@@ -7,6 +7,7 @@ from reflex.ops import attention, head_rmsnorm, rope
 
 PAGE = 256  # slots
 POISON = 60000.0  # what nobody may read
+SINKS = 128  # flag
 TREE = "shared", "branch", "positions"
 LAYER_AT = 3  # place of the layer in a page, in units of 512 bytes
 
@@ -17,8 +18,9 @@ class Attention:
     positions and runs by name."""
 
     def __init__(
-        self, rows, first, heads, kv_heads, key_dim, value_dim, window=0, softcap=0.0, branches=0, seed=0, peak=1.0, tree=None
-    ):
+        self, rows, first, heads, kv_heads, key_dim, value_dim, window=0, softcap=0.0, branches=0, seed=0, peak=1.0, tree=None,
+        sinks=False,
+    ):  # fmt: skip
         self.random = numpy.random.default_rng(seed)
         self.rows, self.first, self.heads, self.kv_heads = rows, first, heads, kv_heads
         self.key_dim, self.value_dim, self.window, self.softcap = key_dim, value_dim, window, softcap
@@ -41,6 +43,11 @@ class Attention:
         self.q = peak * self.random.standard_normal((rows, heads * key_dim), "float32")
         self.k = self.random.standard_normal((self.count, kv_heads * key_dim), "float32").astype(numpy.float16)
         self.v = self.random.standard_normal((self.count, kv_heads * value_dim), "float32").astype(numpy.float16)
+        self.sinks = 3 * self.random.standard_normal(heads, "float32") if sinks else None
+
+    def sink_words(self):
+        """What kernels take for them: the array, and its flag."""
+        return (numpy.zeros(0, numpy.float32), 0) if self.sinks is None else (self.sinks, SINKS)
 
     def lists(self):
         """Where the runs of each row are listed, then the lists (kernels/cuda/attention_tree.py)."""
@@ -55,9 +62,10 @@ class Attention:
         rows = range(self.rows) if rows is None else rows
         k, v = (self.k if k is None else k), (self.v if v is None else v)
         return attention.reference(
-            (self.q if q is None else q)[list(rows)], k.astype(numpy.float32), v.astype(numpy.float32), heads=self.heads,
-            kv_heads=self.kv_heads, key_dim=self.key_dim, value_dim=self.value_dim, scale=self.scale, window=self.window,
-            softcap=self.softcap, slots=[int(self.slots[r]) for r in rows], positions=self.positions[list(rows)],
+            (self.q if q is None else q)[list(rows)], k.astype(numpy.float32), v.astype(numpy.float32), self.sinks,
+            heads=self.heads, kv_heads=self.kv_heads, key_dim=self.key_dim, value_dim=self.value_dim, scale=self.scale,
+            window=self.window, softcap=self.softcap, slots=[int(self.slots[r]) for r in rows],
+            positions=self.positions[list(rows)],
             shared=self.shared[list(rows)], branch=self.branch[list(rows)], runs=[self.runs[r] for r in rows],
         )  # fmt: skip
 

@@ -29,6 +29,7 @@ from reflex.kernels.cuda import (
     advance,
     attention_cache,
     attention_inputs,
+    attention_join,
     attention_row,
     expand,
     export,
@@ -147,20 +148,21 @@ def integer_row(kernel, values):
 # kernel -> its grid by parameters; rows: those of the batch, or the wanted ones
 GRIDS = {
     "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
-    r"embed_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
-    "rmsnorm(_add)?|halves": lambda k, v: ("rows",),
-    "head_rmsnorm": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
+    r"(embed|add_position)_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
+    "(rms|layer)norm|rmsnorm_add|gate_rows|halves": lambda k, v: ("rows",),
+    "head_(rms|layer)norm|rope": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
     "select": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"gated_\w+|add": lambda k, v: (ceil(v[2], 4 * k.threads),),
-    "scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
+    "bias|temper": lambda k, v: (ceil(v[2], 4 * k.threads), "rows"),
+    r"unary_\w+|clamp|scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
     r"linear_plain_\w+": lambda k, v: (ceil(v[5], linear_plain.WARPS),),
     r"linear_row_\w+": one_row,
     r"linear_dot_\w+": integer_row,
     r"linear_rows_\w+": few_rows,
     r"linear_tiles_\w+": tiled,
     r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
-    r"attention_tile_\d+": lambda k, v: ("tiles", v[8]),
-    r"attention_(row|tree)_\w+": lambda k, v: (v[17] * ceil(ceil(v[16], v[17]), 8), "splits", "rows"),
+    r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
+    r"attention_(row|tree)_\w+": lambda k, v: (v[18] * ceil(ceil(v[17], v[18]), 8), "splits", "rows"),
     "logits_stats": lambda k, v: (ceil(v[4], logits.CHUNK), "rows"),
 }
 
@@ -192,7 +194,7 @@ def test_dynamic_shared_memory(lowered):
             if kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith(("attention_row", "attention_tree")):
-                assert shared == row_cases.shared_bytes(values[18], values[19], values[23])
+                assert shared == row_cases.shared_bytes(values[19], values[20], values[24])
             elif kernel.name.startswith("linear_dot_"):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_row_"):
@@ -264,6 +266,7 @@ def test_flags_of_attention():
     assert [getattr(attention, n) for n in names] == [getattr(attention_inputs, n) for n in names]
     assert attention.PARTED == attention_cache.PARTED
     assert (attention.INPUTS, attention.EARLY) == (attention_row.INPUTS, attention_row.EARLY)
+    assert attention.SINKS == attention_join.SINKS
     assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
 
 

@@ -6,7 +6,7 @@ Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel f
 from .batch import Batch
 from .parameters import Own, blocks
 
-Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY = 1, 2, 4, 8, 16, 32, 64  # flags
+Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY, SINKS = 1, 2, 4, 8, 16, 32, 64, 128  # flags
 LAYER_UNIT = 512  # bytes
 SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take
 MOST_SPLITS = 64
@@ -40,6 +40,8 @@ class AttentionLaunches(Batch):
             rope = self.program.ropes[record.table]
             angles, pairs = self._angles(record.table), len(rope.frequencies)
             flags += NEOX * (rope.style == "neox")
+        sinks = self._floats(step) if step.weights else 0
+        flags += SINKS * bool(step.weights)
         strides = tuple(self._width(name) for name in step.ins)
         heads = args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"]
         layer = Own(self._layer_at, step)
@@ -53,19 +55,19 @@ class AttentionLaunches(Batch):
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
         if (self.rows > FEW or self.reach) and name in self.image:
             parted = PARTED * self.tree
-            values = (q, out, m.cells, *mask, strides[0], *heads[:2], layer, window, parted, scale, cap)
+            values = (q, out, sinks, m.cells, *mask, strides[0], *heads[:2], layer, window, flags & SINKS | parted, scale, cap)
             self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
             if not self.tree:
                 return
             flags += parted
         numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
-        self._attention_row((q, k, v, out), norms, angles, mask, strides[0], heads, numbers, flags, floats)
+        self._attention_row((q, k, v, out), (*norms, angles, sinks), mask, strides[0], heads, numbers, flags, floats)
 
     def _layer_at(self, step):
         """Where a layer lies in a page of the cache, in the unit that kernels count it in."""
         return self.memory.layer_places[step.args["layer"]] // LAYER_UNIT
 
-    def _attention_row(self, buffers, norms, angles, mask, stride, heads, numbers, flags, floats):
+    def _attention_row(self, buffers, facts, mask, stride, heads, numbers, flags, floats):
         """Attention split over the visible slots; with one row it also does the work of attention_inputs, where it may."""
         m = self.memory
         count, kv_heads, key_dim, value_dim = heads
@@ -83,7 +85,7 @@ class AttentionLaunches(Batch):
         counters = m.zeros(f"counters {width}", 4 * m.rows * width)
         pairs, layer, window = numbers
         values = (
-            *buffers, partials, counters, *norms, angles, m.cells, m.lists, *mask, stride, *heads, pairs, layer, window,
+            *buffers, partials, counters, *facts, m.cells, m.lists, *mask, stride, *heads, pairs, layer, window,
             tile, least, flags, *floats,
         )  # fmt: skip
         kind = key_dim if key_dim == value_dim and f"{kernel}_{key_dim}" in self.image else "any"

@@ -62,6 +62,7 @@ ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an 
 def fuse(steps, selecting):
     """The list of fused records of `steps`. `selecting`: some rows are not wanted, so that `select` has work to do."""
     steps = _select_after_attention(steps) if selecting else [step for step in steps if step.op != "select"]
+    steps = _temper_before_rope(steps)
     taken = set()
     out = []
     for at, step in enumerate(steps):
@@ -82,11 +83,12 @@ def fuse(steps, selecting):
 
 
 def _select_after_attention(steps):
-    """Selection moved behind the attention step that follows it. Queries of unwanted rows cost less here than kernels
-    that must know two sets of rows, and q, k and v stay one product."""
+    """Selection moved behind the attention step that follows it, if there is one. Queries of unwanted rows cost less here than
+    kernels that must know two sets of rows, and q, k and v stay one product."""
     out, selected = [], []
+    last = max((at for at, step in enumerate(steps) if step.op == "attention"), default=-1)
     for at, step in enumerate(steps):
-        if step.op == "select":
+        if step.op == "select" and at < last:
             selected.append(step.out)
             continue
         out.append(step)
@@ -95,6 +97,15 @@ def _select_after_attention(steps):
                 if _readers(steps, at, buffer):
                     out.append(Step("select", buffer, (buffer,)))
             selected = []
+    return out
+
+
+def _temper_before_rope(steps):
+    """A factor of every value of a row may be applied before the rotation, which attention then does."""
+    out = list(steps)
+    for at in range(1, len(out)):
+        if out[at].op == "temper" and out[at - 1].op == "rope" and out[at - 1].out == out[at].out:
+            out[at - 1 : at + 1] = out[at], out[at - 1]
     return out
 
 

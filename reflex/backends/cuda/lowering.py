@@ -13,6 +13,8 @@ from .fusion import fuse
 from .parameters import blocks
 from .products import Products
 
+UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
+
 
 class Template:
     """The launches of one layer."""
@@ -109,15 +111,60 @@ class Lowering(Products, AttentionLaunches):
         values = (self.memory.stored(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]))
         self._add("embed_" + by_id(tensor.type).name, (blocks(columns, 256), self.rows), values)
 
+    def _step_add_position(self, step):
+        tensor = self.file.tensors[step.weights[0]]
+        x, rows = self._at(step.out)
+        columns = tensor.shape[0]
+        values = self.memory.stored(tensor), self.memory.positions, x, columns
+        self._add("add_position_" + by_id(tensor.type).name, (blocks(columns, 256), rows), values)
+
     def _step_rmsnorm(self, step):
         source, rows = self._at(step.ins[0])
         values = (source, self._floats(step), self._to(step.out, rows), self._width(step.out), float(step.args["eps"]))
         self._add("rmsnorm", (rows,), values)
 
+    def _step_layernorm(self, step):
+        source, rows = self._at(step.ins[0])
+        flags = sum(1 << number for number, name in enumerate(step.weights) if name)
+        values = source, self._floats(step), self._floats(step, 1), self._to(step.out, rows), self._width(step.out), flags
+        self._add("layernorm", (rows,), (*values, float(step.args["eps"])))
+
     def _step_head_rmsnorm(self, step):
+        self._heads("head_rmsnorm", step)
+
+    def _step_head_layernorm(self, step):
+        self._heads("head_layernorm", step)
+
+    def _heads(self, kernel, step):
         q, rows = self._at(step.out)
         heads, dim, eps = step.args["heads"], step.args["head_dim"], float(step.args["eps"])
-        self._add("head_rmsnorm", (blocks(heads, 8), rows), (q, self._floats(step), heads, dim, eps))
+        self._add(kernel, (blocks(heads, 8), rows), (q, self._floats(step), heads, dim, eps))
+
+    def _step_rope(self, step):
+        q, rows = self._at(step.out)
+        heads, dim, table = step.args["heads"], step.args["head_dim"], step.args["table"]
+        rope = self.program.ropes[table]
+        values = q, self._angles(table), heads, dim, len(rope.frequencies), int(rope.style == "neox")
+        self._add("rope", (blocks(heads, 8), rows), values)
+
+    def _step_temper(self, step):
+        args = step.args
+        self._by_row("temper", step, self.memory.positions, args["length"], float(args["scale"]))
+
+    def _step_bias(self, step):
+        self._by_row("bias", step, self._floats(step))
+
+    def _by_row(self, kernel, step, *values):
+        """x = f(x, ...) where rows or columns differ: values are what follows x among the kernel's parameters, but for columns."""
+        x, rows = self._at(step.out)
+        columns = self._width(step.out)
+        self._add(kernel, (blocks(columns, 1024), rows), (x, values[0], columns, *values[1:]))
+
+    def _step_gate_rows(self, step):
+        y, rows = self._at(step.out)
+        source, _ = self._at(step.ins[1])
+        values = y, source, self._floats(step), self._width(step.out), self._width(step.ins[1])
+        self._add("gate_rows", (rows,), values)
 
     def _step_select(self, step):
         source, _ = self._at(step.out)
@@ -136,6 +183,13 @@ class Lowering(Products, AttentionLaunches):
 
     def _step_gated(self, step):
         self._elementwise("gated_" + step.args["act"], step, self._at(step.ins[1])[0], ())
+
+    def _step_unary(self, step):
+        parameters = [float(value) for value in step.args.get("parameters", ())]
+        self._elementwise("unary_" + step.args["act"], step, (*parameters, *[0.0] * (UNARY_PARAMETERS - len(parameters))))
+
+    def _step_clamp(self, step):
+        self._elementwise("clamp", step, (float(step.args["limit"]),))
 
     def _step_scale(self, step):
         self._elementwise("scale", step, (float(step.args["factor"]),))

@@ -11,13 +11,14 @@ from the cells, so that one grid serves a growing context: splits without a tile
 adds all of them up in order. Products run on tensor cores with q and the weights in two halves each, high part in rows 0 to 7,
 low part in rows 8 to 15, so that only keys and values are rounded to float16.
 
-q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. cap 0: no soft cap. window 0: all. tile: slots, up to
-128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. lists: of attention_tree. flags as in
-attention_inputs, and
+q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. sinks [heads], with flag 128. cap 0: no soft cap.
+window 0: all. tile: slots, up to 128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. lists: of
+attention_tree. flags as in attention_inputs, and
     32 inputs: rows = 1, and the kernel does the work of attention_inputs: q, k, v are the plain products
     64 early (with inputs): cells, positions, shared, branch, pages and the cache up to first_slot are read before the wait for the
        kernels before this one. Right when none of these was written since the step's first kernel, and that one was launched
        without programmatic dependence.
+    128 sinks: each head has one more score, neither scaled nor capped, whose value is zero; whoever writes a result counts it
 """
 
 from numba import cuda
@@ -26,14 +27,13 @@ from numba.types import float32, int32, int64, uint32
 from . import ptx
 from .attention_cache import make_copy, over, page_of, seen_slots, share_of, slot_at, tree_slot_at, tree_slots
 from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, append, half_pair, make_turned
+from .attention_join import HIDDEN, LOG2E, make_join, make_leave, share_beside, sink_of
 from .export import device, kernel
 
 INPUTS, EARLY = 32, 64
-LOG2E = 1.4426950408889634
-HIDDEN = -1e30  # score of a slot that a row does not see
 MAX_SPLITS = 64
 DIMS = 64, 128, 0  # 0: any
-SIGNATURE = "FFFFFUFFFIIIIILiiiiiiiiiiifff"
+SIGNATURE = "FFFFFUFFFFIIIIILiiiiiiiiiiifff"
 
 
 @device
@@ -268,84 +268,6 @@ def make_weigh(columns, exact):
     return weigh
 
 
-def make_leave(columns):
-    @device
-    def leave(acc, odd, target, to, vd, factor, warp, lane):
-        """A lane's sums times `factor` to the head at target[to:]."""
-        for i in range(columns):
-            d = int32(8 * (warp + 8 * i) + 2 * (lane & 3))
-            if d < vd:
-                target[to + d] = ((acc[4 * i] + odd[4 * i]) + (acc[4 * i + 2] + odd[4 * i + 2])) * factor
-            if d + 1 < vd:
-                target[to + d + 1] = ((acc[4 * i + 1] + odd[4 * i + 1]) + (acc[4 * i + 3] + odd[4 * i + 3])) * factor
-
-    return leave
-
-
-@device
-def is_last(partials, at, top, total, counters, block, active, last, tid):
-    """Publishes a split's scale and sum after its values; whether every other split has done so."""
-    if tid < 32 and tid & 3 == 0:
-        partials[at + (tid >> 2)] = top
-        partials[at + 8 + (tid >> 2)] = total
-    ptx.fence_gpu()
-    cuda.syncthreads()
-    if tid == 0:
-        last[0] = int32(ptx.atom_acqrel_inc(counters, block, uint32(active - 1)))
-    cuda.syncthreads()
-    return last[0] == active - 1
-
-
-@device
-def combine(sh, partials, out, place, record, active, count, dim, to, tid):
-    """The splits' sums, in their order, to out."""
-    i = tid
-    while i < 16 * active:
-        ptx.sts32(sh, i, ptx.ldcg32(partials, int32(place + (i >> 4) * record + 8 * dim + (i & 15))))
-        i = int32(i + 256)
-    cuda.syncthreads()
-    x = cuda.local.array(8, float32)
-    i = tid
-    while i < count * dim:
-        g = int32(i // dim)
-        top = float32(HIDDEN)
-        s = int32(0)
-        while s < active:
-            top = max(top, ptx.ldsf(sh, int32(16 * s + g)))
-            s = int32(s + 1)
-        total = float32(0)
-        value = float32(0)
-        s = int32(0)
-        while s < active:
-            for j in range(8):
-                x[j] = ptx.bits2f(ptx.ldcg32(partials, int32(place + min(int32(s + j), int32(active - 1)) * record + i)))
-            for j in range(8):
-                if s + j < active:
-                    f = ptx.ex2(ptx.ldsf(sh, int32(16 * (s + j) + g)) - top)
-                    total += f * ptx.ldsf(sh, int32(16 * (s + j) + 8 + g))
-                    value += f * x[j]
-            s = int32(s + 8)
-        out[to + i] = value * ptx.rcp(total)
-        i = int32(i + 256)
-
-
-def make_join(leave):
-    @device
-    def join(sh, acc, odd, partials, counters, out, to, block, split, active, count, vd, top, total, last, tid):
-        """Leaves a split's sums in `partials`; the last split to come adds them all up."""
-        lane = int32(tid & 31)
-        g = int32(lane >> 2)
-        record = int32(8 * vd + 16)
-        place = int32(block * cuda.gridDim.y * record)
-        at = int32(place + split * record)
-        if g < count:
-            leave(acc, odd, partials, int32(at + g * vd), vd, float32(1), int32(tid >> 5), lane)
-        if is_last(partials, int32(at + 8 * vd), top, total, counters, block, active, last, tid):
-            combine(sh, partials, out, place, record, active, count, vd, to, tid)
-
-    return join
-
-
 def make(dim, module, tree=False):
     """The kernel for heads of `dim`, 0: of any; for the file `module` (a kernel's image is that of its file). `tree`: rows may see
     runs of slots, see attention_tree.py."""
@@ -360,7 +282,7 @@ def make(dim, module, tree=False):
     join = make_join(leave)
 
     def attention_row(
-        q, k, v, out, partials, counters, q_norm, k_norm, angles, cells, lists, positions, shared, branches, pages,
+        q, k, v, out, partials, counters, q_norm, k_norm, angles, sinks, cells, lists, positions, shared, branches, pages,
         q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
     ):  # fmt: skip
         ptx.pdl_launch()
@@ -474,10 +396,11 @@ def make(dim, module, tree=False):
         to = int32((row * heads + head) * vd)
         if active == 1:
             if g < count:
-                leave(acc, odd, out, int32(to + g * vd), vd, ptx.rcp(total), warp, lane)
+                share = share_beside(top, total, sink_of(sinks, int32(head + g), flags))
+                leave(acc, odd, out, int32(to + g * vd), vd, share, warp, lane)
             return
         block = int32(row * cuda.gridDim.x + cuda.blockIdx.x)
-        join(sh, acc, odd, partials, counters, out, to, block, split, active, count, vd, top, total, last, tid)
+        join(sh, acc, odd, partials, counters, out, sinks, to, head, block, split, active, count, vd, top, total, last, flags, tid)
 
     attention_row.__module__ = module
     return attention_row

@@ -8,7 +8,8 @@ A block computes 64 rows of one query head, 16 per warp, over the tiles of slots
 page. q (scaled) and the weights are rounded to float16, sums are float32.
 
 q [rows, heads * dim] by q_stride; out [rows, heads * dim]. cap 0: no soft cap; window 0: all; layer_at in units of 512 bytes.
-flags: 16 only the first cells[4] rows are computed. Every key and value of the batch is in the cache.
+sinks [heads], with flag 128 as in attention_row. flags: 16 only the first cells[4] rows are computed. Every key and value of the
+batch is in the cache.
 """
 
 from numba import cuda
@@ -17,7 +18,8 @@ from numba.types import float32, int32, int64, uint32
 from . import ptx
 from .attention_cache import PARTED, PLAIN, over, page_of
 from .attention_inputs import half_pair
-from .attention_row import HIDDEN, capped, unit_of
+from .attention_join import HIDDEN, share_beside, sink_of
+from .attention_row import capped, unit_of
 from .export import device, kernel
 
 FLOOR = -1e29  # above HIDDEN: a row that sees nothing of the first tiles gives them weight 0
@@ -212,9 +214,9 @@ def make(dim):
     put_queries, scores, weigh = make_parts(dim, slots)
     hide, soften, fade = make_soften(groups, columns)
 
-    @kernel("FFIIIILiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
+    @kernel("FFFIIIILiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
     def attention_tile(
-        q, out, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale, cap
+        q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale, cap
     ):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
@@ -307,8 +309,9 @@ def make(dim):
             ptx.cp_async_commit()
             slot = following
             left = int32(left - 1)
-        total0 = ptx.rcp(sum_of_row(total0))
-        total1 = ptx.rcp(sum_of_row(total1))
+        sink = sink_of(sinks, head, flags)
+        total0 = share_beside(top0, sum_of_row(total0), sink)
+        total1 = share_beside(top1, sum_of_row(total1), sink)
         row = int32(first_row + int32(row0))
         at0 = int32((row * heads + head) * dim + 2 * (lane & 3))
         if row < rows:

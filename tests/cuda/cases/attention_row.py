@@ -26,6 +26,8 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, to
         norms, angles, pairs, eps = (inputs.q_norm, inputs.k_norm), inputs.angles, inputs.pairs, inputs.eps
         k[a.first :], v[a.first :], cached = inputs.wanted_k, inputs.wanted_v, a.first
         flags |= INPUTS | inputs.flags
+    sinks, sunk = a.sink_words()
+    flags |= sunk
     lists = a.lists() if kind == "tree" else numpy.zeros(1, numpy.int32)
     parts = a.kv_heads * (-(-a.heads // a.kv_heads) + 7 >> 3)
     out = numpy.full((a.rows, a.heads * a.value_dim), numpy.nan, numpy.float32)
@@ -35,14 +37,14 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, to
     partials = numpy.full(a.rows * parts * splits * (8 * a.value_dim + 16), numpy.nan, numpy.float32)
     counters = numpy.zeros(a.rows * parts, numpy.uint32)
     args = [
-        q, *given, out, partials, counters, *norms, angles, cells, lists, a.positions, a.shared, a.branch,
+        q, *given, out, partials, counters, *norms, angles, sinks, cells, lists, a.positions, a.shared, a.branch,
         Addresses(a.pages(k, v, cached)), q.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, pairs, LAYER_AT, a.window, tile,
         least, flags, a.scale, a.softcap, eps,
     ]  # fmt: skip
     return CacheCase(
         label, f"attention_{kind}_{dim or 'any'}", (parts, splits, a.rows), args,
         {3: wanted, 5: counters} if reference else {}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
-        tolerance=tolerance, cache=14, pages=a.pages(k, v, a.count), **words,
+        tolerance=tolerance, cache=15, pages=a.pages(k, v, a.count), **words,
     )  # fmt: skip
 
 
@@ -53,7 +55,7 @@ def declared():
         first = c["first"] + c["rows"] - rows
         sizes = (c[name] for name in ("heads", "kv_heads", "key_dim", "value_dim", "window", "softcap"))
         tree = behind(forks(first - 3, first, rows), first - 3) if c["branch"] == "tree" else None
-        a = Attention(rows, first, *sizes, branches=2 * (c["branch"] == "branch"), tree=tree)
+        a = Attention(rows, first, *sizes, branches=2 * (c["branch"] == "branch"), tree=tree, sinks=c["sinks"])
         yield case("declared " + " ".join(str(v) for v in c.values()), a, 2, kind="tree" if tree else "row")
 
 
@@ -83,6 +85,7 @@ def cases():
     a = Attention(6, 280, 2, 1, 64, 64, branches=3, window=24)
     yield case("branches in a window", a, 2)
     yield from trees()
+    yield from sunk()
     for flags in (0, EARLY):
         name = "early" if flags else "inputs"
         for first in (0, 99, 128, 255, 256):
@@ -118,6 +121,20 @@ def trees():
     yield case("plain rows by the kernel of trees", Attention(3, 62, 2, 1, 64, 64), 2, kind="tree")
     yield case("splits of sixteen tiles", long_runs(30, 900), 4, kind="tree", tile=64, least=16, emulate=False)
     yield case("a large tree", long_runs(400, 777, dim=128, heads=8, kv_heads=4), 1, kind="tree", emulate=False)
+
+
+def sunk():
+    """Sinks: counted once however many splits there are, for every head of a group, in a window, in trees, beside large scores."""
+    for splits in (1, 2, 4):
+        yield case(f"sinks, {splits} splits", Attention(1, 299, 4, 2, 64, 64, sinks=True, seed=splits), splits, tile=64)
+    yield case("sinks, group of 9", Attention(1, 99, 18, 2, 64, 64, sinks=True), 2)
+    yield case("sinks, group of 8, dim 128", Attention(3, 140, 8, 1, 128, 128, sinks=True), 2)
+    yield case("sinks, window and cap", Attention(1, 300, 4, 2, 64, 64, window=100, softcap=7.0, sinks=True), 3)
+    yield case("sinks beside large scores", Attention(2, 70, 2, 1, 64, 64, peak=30.0, sinks=True), 1)
+    a = Attention(1, 130, 4, 2, 64, 64, window=128, sinks=True)
+    yield case("sinks, inputs", a, 2, inputs=Inputs(a, 64, "neox", False, False), flags=EARLY, tolerance=5e-4)
+    yield case("sinks, tree", long_runs(12, 100, sinks=True), 2, kind="tree")
+    yield case("sinks behind the plain rows", long_runs(12, 6, plain=5, sinks=True), 2, kind="tree", flags=16)
 
 
 def long_runs(rows, prompt, plain=0, dim=64, heads=2, kv_heads=1, **words):

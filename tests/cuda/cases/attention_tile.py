@@ -15,9 +15,10 @@ def case(label, a, flags=0, reference=True, **words):
     wanted = a.wanted() if reference else None
     if reference and flags & 16:
         out[a.cells[4] :] = wanted[a.cells[4] :] = 0.5
+    sinks, sunk = a.sink_words()
     args = [
-        a.q, out, a.cells, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], a.heads,
-        a.kv_heads, LAYER_AT, a.window, flags, a.scale, a.softcap,
+        a.q, out, sinks, a.cells, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], a.heads,
+        a.kv_heads, LAYER_AT, a.window, flags | sunk, a.scale, a.softcap,
     ]  # fmt: skip
     return Case(
         label, f"attention_tile_{a.key_dim}", (-(-a.rows // 64), a.heads), args, {1: wanted} if reference else {},
@@ -40,6 +41,10 @@ def cases():
     yield case("branches far from the prompt", far())
     for plain in (0, 1, 16, 17, 66):
         yield case(f"the {plain} plain rows of a tree", long_runs(70, 90, plain=plain, heads=1), flags=16)
+    for dim in (64, 128, 256):
+        yield case(f"sinks, dim {dim}", Attention(20, 70, 4, 2, dim, dim, seed=dim, sinks=True))
+    yield case("sinks, window and cap", Attention(50, 200, 2, 1, 64, 64, window=40, softcap=7.0, sinks=True))
+    yield case("sinks of the plain rows of a tree", long_runs(70, 90, plain=17, heads=2, sinks=True), flags=16)
     yield from large()
 
 
