@@ -242,8 +242,8 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
                 found.add(("tiles", shape.tokens, shape.splits, shape.stages))
             elif kernel.name.startswith("attention_tree"):
-                assert values[24] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
-                trees.add((kernel.name, values[23]))
+                assert values[25] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
+                trees.add((kernel.name, values[24]))
             elif kernel.name != "select":
                 found.add(kernel.name)
                 tiled |= kernel.name.startswith("attention_tile")
