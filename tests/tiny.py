@@ -49,6 +49,7 @@ LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
 LONG = {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64, "rope.scaling.attn_factor": 1.2}
 LONG_SHORT = ("rope_factors_long", "rope_factors_short")
 EVERY_MATRIX = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+DECI = {"attention.head_count_kv": [2, 0], "feed_forward_length": 96}
 
 # variant -> (family, changes of its TINY record; `keys` are merged)
 VARIANTS = {
@@ -105,13 +106,48 @@ VARIANTS = {
     "gemma2-46-layers": ("gemma2", {"layers": 46}),
     "phi3-long": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 64}}),
     "phi3-short": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 1024}}),
-    "phi3-partial": ("phi3", {"factors": LONG_SHORT, "untied": False, "keys": {**LONG, "rope.dimension_count": 12}}),
+    "phi3-partial": (
+        "phi3",
+        {"tokenizer": "gpt-4o", "factors": LONG_SHORT, "untied": False, "keys": {**LONG, "rope.dimension_count": 12}},
+    ),
     "phi3-no-type": ("phi3", {"factors": LONG_SHORT, "keys": {"rope.scaling.original_context_length": 64}}),
     "granite-no-rope": ("granite", {"keys": {"rope.scaling.finetuned": False}}),
     "granite-untied": ("granite", {"untied": True, "factors": ("rope_freqs",)}),
     "minicpm-long": ("minicpm", {"factors": LONG_SHORT, "keys": LONG}),
     "exaone4-64-layers": ("exaone4", {"layers": 64}),
     "exaone4-plain": ("exaone4", {"factors": (), "untied": True, "keys": YARN}),
+    "gptneox-serial": ("gptneox", {"keys": {"use_parallel_residual": False}}),
+    "phi2-fused": ("phi2", {"fused": True, "biases": ("attn_qkv", "attn_output", "ffn_up", "ffn_down", "output")}),
+    "falcon-two-norms": ("falcon", {"absent": (), "kv_heads": 2, "untied": False}),
+    "stablelm-biases": ("stablelm", {"tokenizer": "stablelm2", "biases": EVERY_MATRIX[:3]}),
+    "stablelm-parallel": ("stablelm", {"tokenizer": "stablelm2", "absent": ("ffn_norm",), "head_norms": True, "kv_heads": 2}),
+    "nemotron-biases": ("nemotron", {"biases": (*EVERY_MATRIX[:4], "ffn_up", "ffn_down")}),
+    "command-r-64-layers": ("command-r", {"layers": 64, "head_norms": True}),
+    "olmo-plain": ("olmo", {"untied": True, "kv_heads": 2, "keys": {"attention.clamp_kqv": 0.0}}),
+    "olmo2-windows": (
+        "olmo2",
+        {
+            "layers": 5,
+            "keys": {**YARN, "rope.scaling.attn_factor": 1.2, "attention.sliding_window": 16, "rope.freq_base_swa": 500.0},
+        },
+    ),
+    "olmo2-pattern": (
+        "olmo2",
+        {"keys": {**LINEAR, "attention.sliding_window": 16, "attention.sliding_window_pattern": [False, True, True]}},
+    ),
+    "apertus-one-number": (
+        "apertus",
+        {
+            "factors": (),
+            "keys": {**YARN, "/xielu.alpha_p": 0.8, "/xielu.alpha_n": 0.6, "/xielu.beta": 0.5, "/xielu.eps": -1e-6},
+        },
+    ),
+    "apertus-long": ("apertus", {"factors": LONG_SHORT, "keys": LONG}),
+    "arcee-factors": ("arcee", {"untied": False, "factors": ("rope_freqs",)}),
+    "deci-ends-without-attention": ("deci", {"layers": 2, "keys": DECI | {"attention.head_count": [4, 0]}}),
+    "deci-ends-with-one-matrix": ("deci", {"layers": 2, "keys": DECI | {"attention.head_count": 4}}),
+    "qwen2vl-yarn": ("qwen2vl", {"fused": True, "keys": YARN}),
+    "qwen3vl-untied": ("qwen3vl", {"untied": True, "keys": LINEAR}),
     "glm4-sections": ("glm4", {"keys": {"rope.dimension_sections": [3, 2, 1, 0]}}),
     "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }

@@ -249,7 +249,8 @@ def test_a_spec_prints_its_sizes(tmp_path, name):
     model = Model(name)
     file = open_model(str(write(name, tmp_path / "m.gguf")))
     text = str(load_spec(file))
-    assert text.startswith(f"{model.architecture}: {model.layers} layers, width 64, heads 4/{model.kv_heads} of {model.head_dim}")
+    running = sum(1 for i in range(model.layers) if model.at("feed_forward_length", model.feed_forward, i))
+    assert text.startswith(f"{model.architecture}: {running} layers, width 64, heads 4/{model.kv_heads} of {model.head_dim}")
     file.close()
 
 

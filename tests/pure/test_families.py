@@ -99,6 +99,18 @@ def test_last_logits_of_a_half_precision_file_equal_llama_cpp(tmp_path, name):
         model.file.close()
 
 
+def test_a_last_layer_that_does_not_run(tmp_path):
+    """llama.cpp fails an assertion on such a file; without the layer it is another file with the same weights."""
+    sizes = {"attention.head_count": 4, "attention.head_count_kv": 2}
+    with_it, without, ids = {"layers": 2, "keys": sizes | {"feed_forward_length": [96, 0]}}, {"layers": 1}, text(30)
+    without["keys"] = sizes | {"feed_forward_length": 96}
+    ours, expected = (
+        feed(Tiny(write("deci", tmp_path / f"{i}.gguf", **changes)).plan(), ids, 0, [3, 29])
+        for i, changes in enumerate((with_it, without))
+    )
+    assert np.array_equal(ours, expected)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_all_at_once_equals_step_by_step(tiny, name):
     model, ids = tiny(name), text(40)

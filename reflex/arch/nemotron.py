@@ -1,0 +1,8 @@
+"""Nemotron-4, Minitron: LayerNorm whose weights already contain the +1, squared ReLU without a gate, half of each head rotates."""
+
+from .spec import Family
+
+FAMILY = Family(norm="layer", norm_tensors=("weight", "bias"), act="relu2", gate=None, output="required")
+
+TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 120, "tokenizer": "spm"}
+TINY |= {"untied": True, "keys": {"rope.dimension_count": 8}}
