@@ -1,17 +1,19 @@
-"""Command R7B and Command A: Command R's block without head norms; three of four layers have a window, and rotate in it alone."""
+"""Command R7B and Command A: Command R's block without head norms; three of four layers have a window, and only they rotate.
+
+A file without a window is refused. Its rope.freq_base_swa is of no effect: the windowed layers rotate by rope.freq_base.
+"""
 
 from .spec import Family
 
 FAMILY = Family(
     norm="layer",
     ffn_norm="attn_norm",
-    parallel="always",
     rope="norm",
     rope_on="windowed if any",
     window_if="always",
     window_every=4,
     logit_scale="multiply",
-    output="never",
+    output="tied",
 )
 
 TINY = {"width": 64, "layers": 5, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "command-r"}

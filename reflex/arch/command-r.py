@@ -6,14 +6,7 @@ The models of 64 layers have a LayerNorm on every head of q and k, with weights 
 from .spec import Family
 
 FAMILY = Family(
-    norm="layer",
-    ffn_norm="attn_norm",
-    parallel="always",
-    head_norm="layer",
-    head_norm_if="present",
-    rope="norm",
-    logit_scale="multiply",
-    output="never",
+    norm="layer", ffn_norm="attn_norm", head_norm="layer", head_norm_if="stored", rope="norm", logit_scale="multiply", output="tied"
 )
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "command-r"}

@@ -17,7 +17,7 @@ FAMILY = Family(
     final_softcap=30.0,
     embed_scale="sqrt width",
     act="gelu",
-    output="never",
+    output="tied",
 )
 
 TINY = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32, "feed_forward": 96, "tokenizer": "spm"}

@@ -171,7 +171,7 @@ def read_scales(file, key, family, spec):
     spec.temper = None
     temper = stated(file, key, family, "attention.temperature_scale", 0.0)
     if temper:
-        spec.temper = temper, spec.rotations[0].original
+        spec.temper = temper, positive(file, key + "rope.scaling.original_context_length", spec.context_length)
     spec.logit_factor = 1.0
     if family.logit_scale:
         factor = file.f(key + "logit_scale") or 1.0

@@ -20,11 +20,11 @@ FAMILY_DEFAULTS = {
     "ffn_out_norm": None,  # on the output of the feed-forward, before the residual addition
     "norm": "rms",  # rms | layer
     "norm_tensors": ("weight",),  # what every norm of the blocks and the last one have: "weight", "bias"
-    "parallel": "never",  # the feed-forward reads the norm of what attention read, not of its sum: never | always
-    # | "key" (use_parallel_residual) | "one norm" (where both are one tensor)
+    "parallel": "one norm",  # when the feed-forward reads, like attention, what the block began with: "one norm" (where both norms
+    # are one tensor) | always | "key" (use_parallel_residual)
     "head_norm": None,  # norm of q and k: None | "rms" (of each head) | "row rms" (of all heads together) | "layer" (of each
     # head, by weights of its own)
-    "head_norm_if": "always",  # always | present (where the file has the tensors)
+    "head_norm_if": "always",  # always | stored (where the file has the tensors)
     "head_norm_at": "before rope",  # "before rope" | "after rope"
     # positions
     "positions": False,  # position_embd is added to the embedding
@@ -49,7 +49,7 @@ FAMILY_DEFAULTS = {
     "act": "silu",  # silu | gelu (tanh form) | relu2 | xielu (its numbers are keys)
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
     "biases": "all",  # matrices that may have a bias: all | "qkv"
-    "output": "optional",  # output.weight: optional (absent: the embedding) | never | required
+    "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required
 }
 
 

@@ -9,9 +9,8 @@ FAMILY = Family(
     norm="layer",
     norm_tensors=("weight", "bias"),
     ffn_norm=("ffn_norm", "attn_norm"),
-    parallel="one norm",
     head_norm="layer",
-    head_norm_if="present",
+    head_norm_if="stored",
     output="required",
 )
 

@@ -86,10 +86,9 @@ def read_layer(taken, family, layer, width):
     layer.attn_norm = taken.norm(family, start + before, width) if before and layer.heads else None
     read_attention(taken, family, start, layer, width)
     layer.attn_out_norm = taken.norm(family, start + family.attn_out_norm, width) if family.attn_out_norm else None
-    if family.parallel == "one norm":
-        layer.parallel = before == again
     if before == again:
         layer.ffn_norm = layer.attn_norm
+        layer.parallel = before is not None
     else:
         layer.ffn_norm = taken.norm(family, start + again, width) if again else None
     read_feed_forward(taken, family, start, layer, width)

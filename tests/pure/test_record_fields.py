@@ -1,57 +1,110 @@
-"""Every field of the family records: each that differs from its default is put back, one at a time, and must be missed.
+"""Every field of the family records: put back to its default, or set to another value, it must be missed by some file.
 
-A field that changes nothing in the logits would not be tested by comparing them with those of llama.cpp.
+Missed is: the file is refused, or its logits move by ten times what they may differ from llama.cpp's. A field that nothing
+misses would not be tested by comparing with llama.cpp either.
 """
 
 import pytest
 import test_families
-from tiny import write
+from tiny import MODELS, Model, write
 
 from reflex import arch
+from reflex.arch.sizes import EPSILON
 from reflex.arch.spec import FAMILY_DEFAULTS, Family
-from reflex.errors import UnsupportedError
+from reflex.errors import ModelFileError, UnsupportedError
 
-# What a file refuses without the field is not a matter of numbers: tensors without a reader, keys without a use.
-REFUSED = {"attn_out_norm", "ffn_out_norm", "attn_norm", "ffn_norm", "head_norm", "gate", "rope_factors", "output", "only_layers"}
-REFUSED |= {"logit_scale", "biases"}
+# What other files would miss: a number of layers, biases and an output matrix that those here do not have.
+ELSEWHERE = {"only_layers", "biases", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
-
-
-def without(family):
-    """(family, field, value) for every field that is not the default: the default, or a tuple without one of its items."""
-    record = arch.find(family).FAMILY
-    for field, default in FAMILY_DEFAULTS.items():
-        value = getattr(record, field)
-        if value != default and field not in REFUSED and (family, field) not in SAME_HERE:
-            if field == "keys":
-                yield from ((family, field, tuple(key for key in value if key != dropped)) for dropped in value)
-            else:
-                yield family, field, default
-
-
-SHIPPED = [row for family in arch.families() for row in without(family)]
-MODEL_FOR = {
-    ("gemma2", "scale_by_width"): "gemma2-46-layers",
-    ("gemma3", "scale_by_width"): "gemma3-62-layers",
-    ("gemma3", "final_softcap"): "gemma3-pattern",
-    ("granite", "keys"): "granite-no-rope",
-    ("exaone4", "rope_on"): "exaone4-64-layers",
-    ("exaone4", "window_if"): "exaone4-64-layers",
-    ("exaone4", "window_every"): "exaone4-64-layers",
-    ("glm4", "keys"): "glm4-sections",
+PARTS = ("keys", "rope_factors")  # tuples whose every item must be missed
+OTHERS = {  # field -> values of which a record has at most one
+    "norm": ("rms", "layer"),
+    "rope": ("norm", "neox", None),
+    "act": ("silu", "gelu", "relu2"),
+    "gate": ("split", "fused", None),
+    "parallel": ("always", "one norm"),
+    "positions": (True,),
+    "embed_scale": (None, "sqrt width"),
+    "logit_scale": (None, "divide", "multiply"),
+    "attn_softcap": (0.0, 2.0),
+    "final_softcap": (None, 0.9),
+    "attn_out_norm": (None, "post_attention_norm"),
+    "ffn_out_norm": (None, "post_ffw_norm"),
+    "head_norm": (None, "rms", "row rms", "layer"),
+    "head_norm_at": ("before rope", "after rope"),
+    "norm_tensors": ((), ("weight",), ("weight", "bias")),
+}
+UNSEEN = {  # (field, value) -> of which records a file cannot tell
+    ("parallel", "always"): lambda f: f.attn_norm is None or f.parallel == "key" or f.ffn_norm == "attn_norm",
+    ("parallel", "one norm"): lambda f: f.parallel == "one norm",
+    ("rope", "norm"): lambda f: f.rope is None,
+    ("rope", "neox"): lambda f: f.rope is None,
+    ("head_norm_at", "after rope"): lambda f: f.head_norm is None,
+    ("attn_softcap", 2.0): lambda f: f.attn_softcap,
+    ("final_softcap", 0.9): lambda f: f.final_softcap is not None,
+    ("embed_scale", "sqrt width"): lambda f: "embedding_scale" in f.keys,
+    ("act", "relu2"): lambda f: f.gate is not None,
+    ("norm", "rms"): lambda f: not f.norm_tensors,
 }
 
 
-@pytest.mark.parametrize("family, field, value", SHIPPED)
-def test_every_field_of_a_shipped_family_matters(tmp_path, monkeypatch, family, field, value):
-    path = write(MODEL_FOR.get((family, field), family), tmp_path / "m.gguf")
+def changes(family):
+    """(field, value) for every field of a record that is not the default, and every other value of OTHERS."""
     record = arch.find(family).FAMILY
-    facts = {name: getattr(record, name) for name in FAMILY_DEFAULTS} | {field: value}
-    model, ids = test_families.Tiny(path), test_families.text(60)
-    right = test_families.feed(model.plan(), ids)
-    monkeypatch.setattr(arch.find(family), "FAMILY", Family(**facts))
+    seen = []
+    for field, default in FAMILY_DEFAULTS.items():
+        value = getattr(record, field)
+        if field in PARTS:
+            seen += [(field, tuple(item for item in value if item != dropped)) for dropped in value]
+        elif field not in ELSEWHERE and (family, field) not in SAME_HERE:
+            seen.append((field, default))
+    seen += [(field, value) for field, values in OTHERS.items() for value in values]
+    for field, value in dict.fromkeys(seen):
+        if value != getattr(record, field) and not UNSEEN.get((field, value), lambda f: False)(record):
+            yield family, field, value
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The tiny models of a family, the plain one first and deep ones last, each with its logits; written when asked for."""
+    made = {}
+
+    def of(family):
+        names = sorted(
+            (name for name in MODELS if MODELS[name][0] == family), key=lambda name: (Model(name).layers, name != family)
+        )
+        for name in names:
+            if name not in made:
+                path = tmp_path_factory.mktemp("record") / "m.gguf"
+                write(name, path, keys=dict.fromkeys(EPSILON.values(), 1e-5))  # so that the other kind of norm finds its key
+                model = test_families.Tiny(path)
+                made[name] = path, test_families.feed(model.plan(), IDS)
+                model.file.close()
+            yield made[name]
+
+    return of
+
+
+IDS = test_families.text(60)
+
+
+@pytest.mark.parametrize("family, field, value", [row for family in arch.families() for row in changes(family)])
+def test_every_field_of_a_shipped_family_matters(files, monkeypatch, family, field, value):
+    module = arch.find(family)
+    facts = {name: getattr(module.FAMILY, name) for name in FAMILY_DEFAULTS} | {field: value}
+    for path, right in files(family):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "FAMILY", Family(**facts))
+            if missed(path, right):
+                return
+    pytest.fail("no file of the family misses it")
+
+
+def missed(path, right):
     try:
-        wrong = test_families.feed(test_families.Tiny(path).plan(), ids)
-    except UnsupportedError:  # a scale that the file states and nobody would read
-        return
-    assert test_families.distance(wrong, right) > 10 * test_families.AGAINST_LLAMA
+        model = test_families.Tiny(path)
+    except (UnsupportedError, ModelFileError):  # tensors without a reader, keys without a use
+        return True
+    wrong = test_families.feed(model.plan(), IDS)
+    model.file.close()
+    return not test_families.distance(wrong, right) < 10 * test_families.AGAINST_LLAMA
