@@ -4,6 +4,8 @@ Builds a Program of a single step over tensors in plain memory, lowers it as any
 calling thread. Called by the kernel tests and benchmarks. Refuses nothing: cases come from reflex/ops.
 """
 
+from math import prod
+
 import numpy
 
 from reflex import native, ops, quant
@@ -16,6 +18,9 @@ from reflex.quant.types import by_name, row_bytes
 UNCACHED = 192 << 20  # bytes of weights that no last-level cache keeps between two runs
 
 
+MATRICES = ("linear", 2), ("expert_linear", 3)  # operation and dimensions of the weights that may lie in any block format
+
+
 class File:
     """What a Lowering reads of a model file: its tensors."""
 
@@ -23,25 +28,22 @@ class File:
         self.tensors = {}
         self.maps = []
 
-    def add(self, name, block, columns, rows, data, copies=1):
-        """A tensor [rows, columns] whose bytes are `data`, several times over at different addresses."""
-        size = rows * row_bytes(block.id, columns)
+    def add(self, name, block, shape, data, copies=1):
+        """A tensor of that shape, columns first, whose bytes are `data`, several times over at different addresses."""
+        size = prod(shape[1:]) * row_bytes(block.id, shape[0])
         mapping = native.alloc(size * copies, name)
         self.maps.append(mapping)
         for copy in range(copies):
             put(mapping.address + copy * size, data, "uint8")
-        self.tensors[name] = Tensor(name, block.id, (columns, rows), mapping.address, size, rows * columns)
+        self.tensors[name] = Tensor(name, block.id, shape, mapping.address, size, prod(shape))
 
 
 def random_blocks(block, count, random):
     """Bytes of `count` elements: rounded normal numbers where the format is plain, else any blocks of moderate numbers."""
-    values = random.standard_normal(count, "float32")
-    if block.name == "F32":
-        return values.view(numpy.uint8)
     if block.name == "F16":
-        return values.astype("float16").view(numpy.uint8)
+        return random.standard_normal(count, "float32").astype("float16").view(numpy.uint8)
     if block.name == "BF16":
-        return (values.view(numpy.uint32) >> 16).astype("uint16").view(numpy.uint8)
+        return (random.standard_normal(count, "float32").view(numpy.uint32) >> 16).astype("uint16").view(numpy.uint8)
     blocks = random.integers(0, 256, (4 * (count // block.elements) + 64, block.nbytes), "uint8")
     with numpy.errstate(all="ignore"):
         largest = numpy.abs(quant.load(block.name).decode(blocks)).max(axis=1)
@@ -69,6 +71,9 @@ class OneStep:
         self.arrays, self.words, self.rows = arrays, words, rows
         program = self._program(op, module, arrays[:ins], words)
         copies = self._weights(op, case, arrays[ins:], by_name(format), random, copies)
+        out = program.steps[0].out
+        if out not in program.widths:
+            program.widths[out] = module.reference(*arrays, **words).shape[1]
         tokens = words["slots"][-1] + 1 if "slots" in words else rows
         self.memory = Memory(self.library, program, tokens, 1)
         self.tables = [self._table(program, copy) for copy in range(copies)]
@@ -109,20 +114,21 @@ class OneStep:
     def _weights(self, op, case, arrays, block, random, wanted):
         """Put the weights into the file; returns how many copies a run takes in turn (None: enough to leave the caches)."""
         step, plain, copies = self.program.steps[0], by_name("F32"), 1
+        step.weights = step.weights[: len(arrays)]  # a last one that is optional may be absent
         for name, array in zip(step.weights, arrays, strict=True):
             if array is None:
                 step.weights = tuple(None if w == name else w for w in step.weights)
-            elif op == "linear" and array.ndim == 2:
-                rows, columns = array.shape
-                copies = wanted or max(1, UNCACHED // (rows * row_bytes(block.id, columns)))
-                self.blocks = random_blocks(block, rows * columns, random)
-                self.file.add(name, block, columns, rows, self.blocks, copies)
-                self.program.widths[step.out] = rows
-                self.macs = case["rows"] * rows * columns
+                continue
+            shape = array.shape[::-1]
+            if (op, array.ndim) in MATRICES:
+                size = array.size // shape[0] * row_bytes(block.id, shape[0])
+                copies = wanted or max(1, UNCACHED // size)
+                self.blocks = array.ravel().view(numpy.uint8) if block is plain else random_blocks(block, array.size, random)
+                self.file.add(name, block, shape, self.blocks, copies)
+                self.program.widths[step.out] = step.args.get("used", 1) * step.args.get("rows", (0, shape[1]))[1]
+                self.macs = case["rows"] * self.program.widths[step.out] * shape[0]
             else:
-                rows, columns = (1, *array.shape)[-2:]
-                self.file.add(name, plain, columns, rows, array.ravel().view(numpy.uint8))
-                self.program.widths.setdefault(step.out, columns)
+                self.file.add(name, plain, shape, array.ravel().view(numpy.uint8))
         return copies
 
     def _fill_cells(self, rows, words):
@@ -157,10 +163,11 @@ class OneStep:
             self._fill_cells(count, {"slots": [0]})
             self.run()
 
-    def fill(self, h):
-        """Make `h` [rows, columns] the input of the next run."""
-        self.rows = len(h)
-        put(self.memory.buffer(self.program.steps[0].ins[0]), h.ravel(), "float32")
+    def fill(self, *ins):
+        """Make `ins`, each [rows, columns], the inputs of the next run."""
+        self.rows = len(ins[0])
+        for name, array in zip(self.program.steps[0].ins, ins, strict=True):
+            put(self.memory.buffer(name), array.ravel(), "float32")
         self._fill_cells(self.rows, {})
 
     def run(self):

@@ -33,7 +33,7 @@ class Memory:
         self.maps = []
         self.places = {}  # name -> address
         self.pinned = []
-        self.blocks = {}  # layer -> address of its attention parameters
+        self.blocks = {}  # layer, or the words -> address of parameters
         cells = self._reserve("cells", 8 * (8 + 5 * self.rows))
         self.token_count, self.wanted_count, self.batch = cells, cells + 8, cells + 16  # batch: 5 words, see attention.py
         rows = self.rows
@@ -92,10 +92,14 @@ class Memory:
     def magnitude(self, index):
         return self.frequencies(index) + 8 * len(self.program.ropes[index].frequencies)
 
+    def scratch(self, name, size):
+        """(address, bytes per thread): room for `size` bytes and more for each thread."""
+        size = (size + LINE) & -LINE
+        return self._named(f"{name} scratch {size}", self.threads * size), size
+
     def linear_scratch(self):
         """(address, bytes per thread): room for one row of weights expanded to float32."""
-        size = (4 * max(self.program.widths.values()) + LINE) & -LINE
-        return self._named("linear scratch", self.threads * size), size
+        return self.scratch("linear", 4 * max(self.program.widths.values()))
 
     def decoded(self, tensor):
         """A float32 copy of a small tensor that is stored in another type (norm weights, biases)."""
@@ -118,7 +122,7 @@ class Memory:
         base = self._reserve("key/value cache", size)
         return [(base + keys, base + values) for keys, values in offsets]
 
-    def attention_block(self, args, queries, out, keys, values, rows, chosen):
+    def attention_block(self, args, queries, out, keys, values, rows, chosen, sinks):
         """The parameter block of the attention step of one layer; order as in kernels/host/attention.py."""
         address = self.blocks.get(args["layer"])
         if address is not None:
@@ -128,12 +132,23 @@ class Memory:
             queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],
             self.capacity, float_bits(args["scale"]), args["window"] or 0, float_bits(args["softcap"] or 0.0), rows,
             self.wanted if chosen else self.every, self.batch, self._scratch, self._attention_bytes(), keys, values,
-            self.token_count,
+            self.token_count, sinks,
         )  # fmt: skip
+        address = self.blocks[args["layer"]] = self.pin(words)
+        return address
+
+    def constants(self, words):
+        """Address of the parameters `words`, the same for the same ones."""
+        address = self.blocks.get(words)
+        if address is None:
+            address = self.blocks[words] = self.pin(words)
+        return address
+
+    def pin(self, words):
+        """Address of a copy of some int64 that lives as long as this."""
         block = (native.Int64 * len(words))(*words)
         self.pinned.append(block)
-        address = self.blocks[args["layer"]] = native.address_of(block)
-        return address
+        return native.address_of(block)
 
     def free(self):
         for mapping in self.maps:
@@ -299,12 +314,12 @@ class Plan:
             starts.append(len(flat))
         if flat and (min(flat) < 0 or max(flat) >= self.vocabulary):
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", max(flat))
-        block = (native.Int64 * (STEP_WORDS + 2 * count + 1 + 2 * len(flat)))()
+        block = (native.Int64 * (STEP_WORDS + count + 1 + 2 * len(flat)))()
         step = native.address_of(block)
         words = native.view(step, len(block), "q")
         at = step + 8 * STEP_WORDS
         results = at + 8 * (count + 1 + len(flat))
-        operands = logits, self.vocabulary, count, at, at + 8 * (count + 1), results, results + 8 * len(flat)
+        operands = logits, self.vocabulary, count, at, at + 8 * (count + 1), results
         for i, value in enumerate((self.library.address("logprobs_of_rows"), 1, *operands)):
             words[i] = value
         for i, value in enumerate((*starts, *flat), STEP_WORDS):

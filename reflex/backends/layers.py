@@ -6,7 +6,7 @@ def repeats(program, tensors, first, other, count):
     steps = program.steps
     for k in range(count):
         a, b = steps[first + k], steps[other + k]
-        if a.op != b.op or a.out != b.out or a.ins != b.ins:
+        if a.op != b.op or a.out != b.out or a.ins != b.ins or len(a.weights) != len(b.weights):
             return False
         if a.args != b.args and {**a.args, "layer": 0} != {**b.args, "layer": 0}:
             return False

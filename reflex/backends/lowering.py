@@ -1,8 +1,9 @@
 """A Program as native steps: which kernel runs on which addresses, and where threads must wait for each other.
 
 Each `_<op>` method turns one operation of the vocabulary into rows of the step table that kernels/host/execute.py
-walks. Linear steps take their input quantized where the weight format has a vector kernel for it; the quantized twin
-of a buffer is made once and kept until the buffer changes.
+walks; operations that few families have are functions of further.py and experts.py. Linear steps take their input
+quantized where the weight format has a vector kernel for it; the quantized twin of a buffer is made once and kept until the
+buffer changes.
 
 Barriers follow from the data: every step says how it divides what it reads and writes among threads; a step waits
 only when a thread would touch what another thread wrote (or overwrite what another reads) since the last wait.
@@ -23,6 +24,20 @@ def float_bits(value):
     view = memoryview(bytearray(4)).cast("f")
     view[0] = value
     return view.cast("B").cast("I")[0]
+
+
+def elsewhere(op):
+    """What lowers an operation that few families have: f(lowering, step). UnsupportedError where nothing does."""
+    from . import further
+
+    lower = getattr(further, op, None)
+    if lower is None:
+        from . import experts
+
+        lower = getattr(experts, op, None)
+    if lower is None:
+        raise UnsupportedError(f"the cpu backend has no operation {op!r}")
+    return lower
 
 
 class Template:
@@ -63,7 +78,7 @@ class Lowering:
             pairs = len(rope.frequencies)
             m = self.memory
             row = (m.angles(i), m.frequencies(i), pairs, m.token_count, m.positions, m.magnitude(i))
-            self._step("rope_angles", row, (), ((f"angles{i}", ("rows", False)),))
+            self.add("rope_angles", row, (), ((f"angles{i}", ("rows", False)),))
         layers = self.program.layers
         self._lower(0, layers[0])
         templates = []
@@ -85,10 +100,8 @@ class Lowering:
         steps = self.program.steps
         for self.at in range(first, last):
             step = steps[self.at]
-            lower = getattr(self, "_" + step.op, None)
-            if lower is None:
-                raise UnsupportedError(f"the cpu backend has no operation {step.op!r}")
-            lower(step)
+            lower = getattr(Lowering, "_" + step.op, None) or elsewhere(step.op)
+            lower(self, step)
 
     def _wait(self):
         """All threads wait after the last step, so that nothing before it matters to what follows."""
@@ -121,7 +134,7 @@ class Lowering:
 
     # ---- the table ----
 
-    def _step(self, kernel, operands, reads, writes, relocations=()):
+    def add(self, kernel, operands, reads, writes, relocations=()):
         """Append one native step. reads, writes: pairs (buffer, division); relocations: (operand, function of the step)."""
         if self._conflict(reads, writes):
             self.table[self.end + 1 - STEP_WORDS] = 1
@@ -156,119 +169,128 @@ class Lowering:
 
     # ---- facts about buffers and tensors ----
 
-    def _rows(self, buffer):
+    def rows(self, buffer):
         """(is it the wanted rows only, address of its row count)."""
         chosen = buffer in self.selected
         return chosen, self.memory.wanted_count if chosen else self.memory.token_count
 
-    def _mark(self, out, chosen):
+    def mark(self, out, chosen):
         (self.selected.add if chosen else self.selected.discard)(out)
 
-    def _width(self, buffer):
+    def width(self, buffer):
         return self.program.widths[buffer]
 
-    def _weights(self, name):
+    def tensor(self, name):
         return self.file.tensors[name]
 
-    def _norm_weights(self, step):
+    def norm_weights(self, step):
         """Address of the float32 weights of a norm."""
-        return self._floats(step.weights[0])
+        return self.floats(step.weights[0])
 
-    def _matrix(self, step):
+    def matrix(self, step):
         """Address of the first weight row of a linear step."""
-        tensor = self._weights(step.weights[0])
+        tensor = self.tensor(step.weights[0])
         part = step.args.get("rows")
         return tensor.address + (part[0] * row_bytes(tensor.type, tensor.shape[0]) if part else 0)
 
-    def _bias(self, step):
+    def bias_of(self, step):
         """Address of the float32 bias of a linear step, 0 where it has none."""
         if step.weights[1] is None:
             return 0
-        return self._floats(step.weights[1]) + 4 * step.args.get("bias_row", 0)
+        return self.floats(step.weights[1]) + 4 * step.args.get("bias_row", 0)
 
-    def _floats(self, name):
-        tensor = self._weights(name)
+    def floats(self, name):
+        tensor = self.tensor(name)
         return tensor.address if tensor.type == 0 else self.memory.decoded(tensor)
 
     # ---- operations ----
 
     def _embed(self, step):
-        tensor = self._weights(step.weights[0])
+        tensor = self.tensor(step.weights[0])
         columns = tensor.shape[0]
         m = self.memory
         decoder = self.library.address("decode_" + by_id(tensor.type).name)
         factor = float_bits(step.args["scale"])
         row = (m.buffer(step.out), tensor.address, columns, m.token_count, row_bytes(tensor.type, columns), factor, m.ids, decoder)
-        self._mark(step.out, False)
-        self._step("embed", row, (), ((step.out, ("rows", False)),))
+        self.mark(step.out, False)
+        self.add("embed", row, (), ((step.out, ("rows", False)),))
 
     def _rmsnorm(self, step):
-        (source,), out, columns = step.ins, step.out, self._width(step.out)
-        chosen, count = self._rows(source)
+        (source,), out, columns = step.ins, step.out, self.width(step.out)
+        chosen, count = self.rows(source)
         m = self.memory
         eps = float_bits(step.args["eps"])
-        row = (m.buffer(source), self._norm_weights(step), m.buffer(out), columns, count, 4 * columns, eps)
+        row = (m.buffer(source), self.norm_weights(step), m.buffer(out), columns, count, 4 * columns, eps)
         division = ("rows", chosen)
-        self._mark(out, chosen)
-        self._step("rmsnorm", row, ((source, division),), ((out, division),), ((1, self._norm_weights),))
+        self.mark(out, chosen)
+        self.add("rmsnorm", row, ((source, division),), ((out, division),), ((1, self.norm_weights),))
 
-    def _quantize(self, buffer):
+    def quantize(self, buffer):
         """Make the quantized twin of a buffer current; returns (address, bytes per row, name for hazards)."""
-        columns, m = self._width(buffer), self.memory
+        columns, m = self.width(buffer), self.memory
         stride = (columns + 255) // 256 * QUANTIZED_GROUP
         twin = buffer + ".q8"
         if buffer not in self.quantized:
-            chosen, count = self._rows(buffer)
+            chosen, count = self.rows(buffer)
             row = (m.buffer(buffer), m.quantized(buffer, stride), columns // 32, count, 4 * columns, stride)
             by_column = ("columns", columns)
             if self.written.get(buffer) == by_column:
-                self._step("quantize_columns", row, ((buffer, by_column),), ((twin, by_column),))
+                self.add("quantize_columns", row, ((buffer, by_column),), ((twin, by_column),))
             else:
                 division = ("rows", chosen)
-                self._step("quantize_rows", row, ((buffer, division),), ((twin, division),))
+                self.add("quantize_rows", row, ((buffer, division),), ((twin, division),))
             self.quantized.add(buffer)
         return m.quantized(buffer, stride), stride, twin
 
+    def product(self, tensor):
+        """How rows of a tensor are multiplied: (kernel, whether it takes quantized input, groups, tail, decoder or 0)."""
+        columns, name = tensor.shape[0], by_id(tensor.type).name
+        kernel = "linear_q8_" + name
+        if kernel in self.library:
+            return kernel, True, columns // 256, columns % 256 // 32, 0
+        kernel, decoder = "linear_f32_" + name, 0
+        if kernel not in self.library:
+            kernel, decoder = "linear_decoded", self.library.address("decode_" + name)
+        return kernel, False, columns // 64, columns % 64, decoder
+
     def _linear(self, step):
         (source,), out = step.ins, step.out
-        tensor = self._weights(step.weights[0])
+        tensor = self.tensor(step.weights[0])
         columns, rows = tensor.shape[0], tensor.shape[1]
         bytes_per_row = row_bytes(tensor.type, columns)
         if "rows" in step.args:
             rows = step.args["rows"][1]
-        name = by_id(tensor.type).name
-        chosen, count = self._rows(source)
-        m, decoder = self.memory, 0
-        kernel = "linear_q8_" + name
-        if kernel in self.library:
-            x, stride, read = self._quantize(source)
-            groups, tail = columns // 256, columns % 256 // 32
+        chosen, count = self.rows(source)
+        m = self.memory
+        kernel, quantized, groups, tail, decoder = self.product(tensor)
+        if quantized:
+            x, stride, read = self.quantize(source)
         else:
-            x, stride, read = m.buffer(source), 4 * self._width(source), source
-            groups, tail = columns // 64, columns % 64
-            kernel = "linear_f32_" + name
-            if kernel not in self.library:
-                kernel, decoder = "linear_decoded", self.library.address("decode_" + name)
+            x, stride, read = m.buffer(source), 4 * self.width(source), source
         scratch, scratch_bytes = m.linear_scratch()
-        out_stride = 4 * self._width(out)
+        out_stride = 4 * self.width(out)
         row = (
-            self._matrix(step), self._bias(step), x, m.buffer(out), groups, tail, rows, count, bytes_per_row, stride, out_stride,
+            self.matrix(step), self.bias_of(step), x, m.buffer(out), groups, tail, rows, count, bytes_per_row, stride, out_stride,
             scratch, scratch_bytes, decoder, columns,
         )  # fmt: skip
-        self._mark(out, chosen)
-        relocations = ((0, self._matrix), (1, self._bias))
-        self._step(kernel, row, ((read, ALL),), ((out, ("columns", rows)),), relocations)
+        self.mark(out, chosen)
+        relocations = ((0, self.matrix), (1, self.bias_of))
+        self.add(kernel, row, ((read, ALL),), ((out, ("columns", rows)),), relocations)
 
     def _heads(self, buffer, heads):
-        chosen, count = self._rows(buffer)
+        chosen, count = self.rows(buffer)
         return ("heads", heads, chosen), chosen, count
 
-    def _head_rmsnorm(self, step):
+    def over_heads(self, kernel, step):
+        """A norm of every head of a buffer."""
         out, heads, m = step.out, step.args["heads"], self.memory
         division, _, count = self._heads(out, heads)
-        w, eps = self._norm_weights(step), float_bits(step.args["eps"])
-        row = (m.buffer(out), w, heads, step.args["head_dim"], count, 4 * self._width(out), eps)
-        self._step("head_rmsnorm", row, ((out, division),), ((out, division),), ((1, self._norm_weights),))
+        w, eps = self.norm_weights(step), float_bits(step.args["eps"])
+        row = (m.buffer(out), w, heads, step.args["head_dim"], count, 4 * self.width(out), eps)
+        self.add(kernel, row, ((out, division),), ((out, division),), ((1, self.norm_weights),))
+
+    def _head_rmsnorm(self, step):
+        self.over_heads("head_rmsnorm", step)
 
     def _rope(self, step):
         out, heads, m = step.out, step.args["heads"], self.memory
@@ -284,11 +306,11 @@ class Lowering:
             heads,
             step.args["head_dim"],
             count,
-            4 * self._width(out),
+            4 * self.width(out),
             tokens,
             neox,
         )
-        self._step("rope", row, ((out, division), (f"angles{index}", ALL)), ((out, division),))
+        self.add("rope", row, ((out, division), (f"angles{index}", ALL)), ((out, division),))
 
     def _attention(self, step):
         q, k, v = step.ins
@@ -296,42 +318,43 @@ class Lowering:
         division, chosen, _ = self._heads(q, step.args["heads"])
         own = ("heads", step.args["kv_heads"], False)
         row, relocations = (self._attention_block(step),), ((0, self._attention_block),)
-        self._step("append", row, ((k, own), (v, own)), ((cache, own),), relocations)
-        self._mark(step.out, chosen)
-        self._step("attention", row, ((q, division), (cache, ALL)), ((step.out, division),), relocations)
+        self.add("append", row, ((k, own), (v, own)), ((cache, own),), relocations)
+        self.mark(step.out, chosen)
+        self.add("attention", row, ((q, division), (cache, ALL)), ((step.out, division),), relocations)
 
     def _attention_block(self, step):
         """Address of the parameters of an attention step, made on first use."""
         q, k, v = step.ins
-        chosen, count = self._rows(q)
+        chosen, count = self.rows(q)
         m = self.memory
-        return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen)
+        sinks = self.floats(step.weights[0]) if step.weights else 0
+        return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen, sinks)
 
-    def _columns(self, kernel, buffer, other, parameter):
+    def over_columns(self, kernel, buffer, other, parameter, *more):
         """A step over columns: buffer = f(buffer, other)."""
-        columns, m = self._width(buffer), self.memory
-        _, count = self._rows(buffer)
+        columns, m = self.width(buffer), self.memory
+        _, count = self.rows(buffer)
         division = ("columns", columns)
-        row = (m.buffer(buffer), m.buffer(other), columns, count, 4 * columns, parameter, 4 * self._width(other))
-        self._step(kernel, row, ((buffer, division), (other, division)), ((buffer, division),))
+        row = (m.buffer(buffer), m.buffer(other), columns, count, 4 * columns, parameter, 4 * self.width(other), *more)
+        self.add(kernel, row, ((buffer, division), (other, division)), ((buffer, division),))
 
     def _add(self, step):
-        self._columns("add", step.out, step.ins[1], float_bits(step.args.get("scale", 1.0)))
+        self.over_columns("add", step.out, step.ins[1], float_bits(step.args.get("scale", 1.0)))
 
     def _gated(self, step):
-        self._columns("gated_" + step.args["act"], step.out, step.ins[1], ONE)
+        self.over_columns("gated_" + step.args["act"], step.out, step.ins[1], ONE)
 
     def _scale(self, step):
-        self._columns("scale", step.out, step.out, float_bits(step.args["factor"]))
+        self.over_columns("scale", step.out, step.out, float_bits(step.args["factor"]))
 
     def _softcap(self, step):
-        self._columns("softcap", step.out, step.out, float_bits(step.args["cap"]))
+        self.over_columns("softcap", step.out, step.out, float_bits(step.args["cap"]))
 
     def _select(self, step):
-        buffer, columns, m = step.out, self._width(step.out), self.memory
+        buffer, columns, m = step.out, self.width(step.out), self.memory
         if buffer in self.selected:
             raise InternalError("rows are selected twice", where=buffer)
-        self._mark(buffer, True)
+        self.mark(buffer, True)
         division = ("columns", columns)
         row = (m.buffer(buffer), m.wanted, columns, m.wanted_count, 4 * columns)
-        self._step("select", row, ((buffer, division),), ((buffer, division),))
+        self.add("select", row, ((buffer, division),), ((buffer, division),))

@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 
 from .arrays import chunks
 from .export import helper
-from .intrinsics import F32, F64, I64, bits_of_float, f32, f64, load_f32, load_i64, store_64, unsigned_less
+from .intrinsics import F32, F64, I64, bits_of_float, f32, f64, i64, load_f32, load_i64, store_64, unsigned_less
 from .vector import LANES, Vectors, vector
 
 
@@ -41,6 +41,43 @@ def exponential(typingctx, x):
         return builder.extract_element(v.exp(v.splat(arguments[0], 1)), ir.Constant(ir.IntType(32), 0))
 
     return F32(F32), codegen
+
+
+LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # fdlibm e_log.c
+
+
+def _bits(name, kind, result, argument):
+    """Intrinsic: the same 64 bits as another type."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], kind)
+
+    def typing(typingctx, value):
+        return result(argument), codegen
+
+    typing.__name__ = typing.__qualname__ = name
+    return intrinsic(typing)
+
+
+bits_of_double = _bits("bits_of_double", i64, I64, F64)
+double_of_bits = _bits("double_of_bits", f64, F64, I64)
+
+
+@helper
+def logarithm(x):
+    """ln x of a positive normal float64: x = 2^k m with m in [sqrt 1/2, sqrt 2), ln m = 2 atanh((m - 1)/(m + 1)) by its series."""
+    bits = bits_of_double(x)
+    exponent = (bits >> 52) - 1023
+    m = double_of_bits(bits & 0xFFFFFFFFFFFFF | 0x3FF0000000000000)
+    if m > 1.4142135623730951:
+        m *= 0.5
+        exponent += 1
+    t = (m - 1.0) / (m + 1.0)
+    z = t * t
+    series = 0.0
+    for k in range(12, -1, -1):
+        series = series * z + 1.0 / (2 * k + 1)
+    return exponent * LN2_HIGH + (exponent * LN2_LOW + 2.0 * t * series)
 
 
 @helper

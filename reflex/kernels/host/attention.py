@@ -106,11 +106,11 @@ def range_scores(query, keys, dim, low, high, block_out, out):
     return 0
 
 
-# Addresses in the parameter block of one attention layer (int64 each).
+# Addresses in the parameter block of one attention layer (int64 each). SINKS: float32 per head, 0 where there are none.
 (
     QUERIES, OUT, KEYS, VALUES, HEADS, KV_HEADS, KEY_DIM, VALUE_DIM, CAPACITY, SCALE, WINDOW, SOFTCAP, ROWS, TOKENS,
-    BATCH, SCRATCH, SCRATCH_BYTES, NEW_KEYS, NEW_VALUES, TOKEN_COUNT,
-) = (8 * i for i in range(20))  # fmt: skip
+    BATCH, SCRATCH, SCRATCH_BYTES, NEW_KEYS, NEW_VALUES, TOKEN_COUNT, SINKS,
+) = (8 * i for i in range(21))  # fmt: skip
 # Addresses in the batch block: what the tokens of this evaluation are.
 # LISTS: 0 where no token has runs, else per token the address of its list: count, then first slot and end of each run.
 POSITIONS, SHARED, BRANCH, FIRST_SLOT, LISTS = 0, 8, 16, 24, 32
@@ -179,8 +179,12 @@ def attend(p, row, head, scratch):
     cap = float_of_bits(load_i64(p + SOFTCAP))
     if cap > to_float(0):
         array_softcap(weights, weights, count, cap)
-    array_exp_minus(weights, weights, count, array_max(weights, count))
-    total = array_sum(weights, count)
+    scores = count
+    if load_i64(p + SINKS) != 0:
+        store_f32(weights + 4 * count, load_f32(load_i64(p + SINKS) + 4 * head))
+        scores += 1
+    array_exp_minus(weights, weights, scores, array_max(weights, scores))
+    total = array_sum(weights, scores)
     out = load_i64(p + OUT) + 4 * value_dim * (row * load_i64(p + HEADS) + head)
     for i in range(value_dim):
         store_f32(out + 4 * i, to_float(0))

@@ -1,4 +1,4 @@
-"""Element-wise steps: add, gated, scale, softcap (ops/<same name>.py), select, and rows of the embedding table.
+"""Element-wise steps: add, gated, unary, clamp, scale, softcap (ops/<same name>.py), select, and rows of tables by token.
 
 Steps over columns give each thread the columns that it computes as rows of a linear step, so no barrier is needed
 between the two.
@@ -8,23 +8,47 @@ from ..arrays import array_copy, array_map, array_scale
 from ..export import export, helper
 from ..intrinsics import call3, float_of_bits, load_i64, load_u32
 from ..linear import share
+from ..logits import logarithm
 
 
-def _silu_times(v, x, s):
-    return v.b.fmul(v.b.fmul(x[0], v.sigmoid(x[0])), x[1])
+def _silu(v, g):
+    return v.b.fmul(g, v.sigmoid(g))
 
 
-def _gelu_times(v, x, s):
+def _gelu(v, g):
     """tanh form: g/2 (1 + tanh z) = g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3)."""
-    b, g = v.b, x[0]
+    b = v.b
     cubic = v.fma(b.fmul(b.fmul(g, g), v.const(g.type, 0.044715)), g, g)
-    return b.fmul(b.fmul(g, v.sigmoid(b.fmul(cubic, v.const(g.type, 1.5957691216057308)))), x[1])
+    return b.fmul(g, v.sigmoid(b.fmul(cubic, v.const(g.type, 1.5957691216057308))))
+
+
+def _relu2(v, x, s):
+    positive = v.maximum(x[0], v.const(x[0].type, 0.0))
+    return v.b.fmul(positive, positive)
+
+
+def _clamped(v, x, low, high):
+    """What is no number stays so."""
+    b = v.b
+    return b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
+
+
+def _swiglu_oai(v, x, s):
+    b, c = v.b, lambda value: v.const(x[0].type, value)
+    a = b.select(b.fcmp_ordered(">", x[0], c(7.0)), c(7.0), x[0])
+    up = b.fadd(_clamped(v, x[1], c(-7.0), c(7.0)), c(1.0))
+    return b.fmul(b.fmul(a, v.sigmoid(b.fmul(a, c(1.702)))), up)
 
 
 COLUMN_STEPS = {  # step name -> lanes of (buffer, other), (parameter) -> new lanes of buffer
     "add": lambda v, x, s: v.fma(x[1], s[0], x[0]),
-    "gated_silu": _silu_times,
-    "gated_gelu": _gelu_times,
+    "gated_silu": lambda v, x, s: v.b.fmul(_silu(v, x[0]), x[1]),
+    "gated_gelu": lambda v, x, s: v.b.fmul(_gelu(v, x[0]), x[1]),
+    "gated_swiglu_oai": _swiglu_oai,
+    "unary_silu": lambda v, x, s: _silu(v, x[0]),
+    "unary_gelu": lambda v, x, s: _gelu(v, x[0]),
+    "unary_relu2": _relu2,
+    "clamp": lambda v, x, s: _clamped(v, x[0], v.b.fneg(s[0]), s[0]),
     "scale": lambda v, x, s: v.b.fmul(x[0], s[0]),
     "softcap": lambda v, x, s: v.b.fmul(s[0], v.tanh(v.b.fdiv(x[0], s[0]))),
 }
@@ -49,6 +73,31 @@ def _over_columns(name, body):
 
 for _name, _body in COLUMN_STEPS.items():
     export(_over_columns(_name, _body), name=_name)
+
+
+def _xielu(v, x, s):
+    b, (a_p, a_n, beta, eps) = v.b, s
+    above = v.fma(b.fmul(a_p, x[0]), x[0], b.fmul(beta, x[0]))
+    least = b.select(b.fcmp_ordered("<", x[0], eps), x[0], eps)
+    below = b.fsub(b.fsub(v.exp(least), v.const(eps.type, 1.0)), x[0])
+    return b.select(b.fcmp_ordered(">", x[0], v.const(eps.type, 0.0)), above, v.fma(below, a_n, b.fmul(beta, x[0])))
+
+
+_change_xielu = array_map("_change_xielu", 1, 4, _xielu)
+
+
+# step: as above; float32 bits: 5 a_p, 7 a_n, 8 beta, 9 eps
+
+
+@export
+def unary_xielu(step, thread, threads):
+    first, last = share(load_i64(step + 16), thread, threads), share(load_i64(step + 16), thread + 1, threads)
+    a_p, a_n = float_of_bits(load_i64(step + 40)), float_of_bits(load_i64(step + 56))
+    beta, eps = float_of_bits(load_i64(step + 64)), float_of_bits(load_i64(step + 72))
+    for row in range(load_i64(load_i64(step + 24))):
+        at = load_i64(step) + row * load_i64(step + 32) + 4 * first
+        _change_xielu(at, at, last - first, a_p, a_n, beta, eps)
+    return 0
 
 
 # step: 0 buffer, 1 token index per wanted row (int64, ascending), 2 columns, 3 address of the wanted row count, 4 bytes per row
@@ -86,4 +135,42 @@ def embed(step, thread, threads):
         token = load_u32(load_i64(step + 48) + 4 * row)
         _decode(load_i64(step + 56), load_i64(step + 8) + token * load_i64(step + 32), out, columns)
         array_scale(out, out, columns, factor)
+    return 0
+
+
+_plus = array_map("_plus", 2, 0, lambda v, x, s: v.b.fadd(x[0], x[1]))
+
+
+# step: 0 buffer, 1 table, 2 columns, 3 address of the row count, 4 bytes per table row, 5 token index per row (int64),
+# 6 positions (int64), 7 decoder, 8 scratch, 9 scratch bytes per thread
+
+
+@export
+def add_position(step, thread, threads):
+    """Rows of the table by the positions of tokens, decoded and added; each thread takes every threads-th row."""
+    rows, columns = load_i64(load_i64(step + 24)), load_i64(step + 16)
+    decoded = load_i64(step + 64) + thread * load_i64(step + 72)
+    for k in range((rows - thread + threads - 1) // threads):
+        row = thread + k * threads
+        at = load_i64(step) + 4 * columns * row
+        position = load_i64(load_i64(step + 48) + 8 * load_i64(load_i64(step + 40) + 8 * row))
+        _decode(load_i64(step + 56), load_i64(step + 8) + position * load_i64(step + 32), decoded, columns)
+        _plus(at, at, decoded, columns)
+    return 0
+
+
+# step: 0 buffer, 1 columns, 2 address of the row count, 3 token index per row (int64), 4 positions (int64),
+# 5 scale (float32 bits), 6 length
+
+
+@export
+def temper(step, thread, threads):
+    """Each thread takes every threads-th row."""
+    rows, columns = load_i64(load_i64(step + 16)), load_i64(step + 8)
+    for k in range((rows - thread + threads - 1) // threads):
+        row = thread + k * threads
+        at = load_i64(step) + 4 * columns * row
+        position = load_i64(load_i64(step + 32) + 8 * load_i64(load_i64(step + 24) + 8 * row))
+        factor = 1.0 + float_of_bits(load_i64(step + 40)) * logarithm(1.0 * (position // load_i64(step + 48) + 1))
+        array_scale(at, at, columns, factor)
     return 0

@@ -72,3 +72,22 @@ def quantize_columns(step, thread, threads):
     first, last = share(columns, thread, threads) >> 5, share(columns, thread + 1, threads) >> 5
     rows = load_i64(load_i64(step + 24))
     return quantize_part(load_i64(step), load_i64(step + 32), load_i64(step + 8), load_i64(step + 40), 0, rows, first, last)
+
+
+# step: as above of rows that consist of parts, each of which begins a group: 2 blocks per part, 5 bytes per output part, 6 parts
+
+
+@export
+def quantize_parts(step, thread, threads):
+    """Each thread takes the columns that it also takes as rows of a linear step."""
+    blocks, parts, out_stride = load_i64(step + 16), load_i64(step + 48), load_i64(step + 40)
+    columns = blocks * parts * 32
+    first, last = share(columns, thread, threads) >> 5, share(columns, thread + 1, threads) >> 5
+    for row in range(load_i64(load_i64(step + 24))):
+        x = load_i64(step) + row * load_i64(step + 32)
+        for k in range(first, last):
+            part = k // blocks
+            block = k - part * blocks
+            out = load_i64(step + 8) + (row * parts + part) * out_stride
+            quantize_block(x + 128 * k, out + (block >> 3) * QUANTIZED_GROUP, block & 7)
+    return 0

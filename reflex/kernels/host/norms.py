@@ -1,0 +1,104 @@
+"""Norms row by row (ops/rmsnorm.py, ops/layernorm.py) and head by head (ops/head_rmsnorm.py, ops/head_layernorm.py)."""
+
+from ..arrays import array_map, array_scale, array_sum, array_sum_squares
+from ..export import export, helper
+from ..intrinsics import float_of_bits, load_i64, sqrt, to_float
+
+_weighted = array_map("_weighted", 2, 1, lambda v, x, s: v.b.fmul(v.b.fmul(x[0], s[0]), x[1]))
+_minus = array_map("_minus", 1, 1, lambda v, x, s: v.b.fsub(x[0], s[0]))
+_plus = array_map("_plus", 2, 0, lambda v, x, s: v.b.fadd(x[0], x[1]))
+
+
+@helper
+def norm(x, w, out, count, eps):
+    mean = array_sum_squares(x, count) / to_float(count)
+    _weighted(out, x, w, count, to_float(1) / sqrt(mean + eps))
+    return 0
+
+
+# step: 0 input, 1 weights, 2 output, 3 columns, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits)
+
+
+@export
+def rmsnorm(step, thread, threads):
+    """Each thread takes every threads-th row."""
+    rows = load_i64(load_i64(step + 32))
+    stride = load_i64(step + 40)
+    for k in range((rows - thread + threads - 1) // threads):
+        at = (thread + k * threads) * stride
+        norm(
+            load_i64(step) + at,
+            load_i64(step + 8),
+            load_i64(step + 16) + at,
+            load_i64(step + 24),
+            float_of_bits(load_i64(step + 48)),
+        )
+    return 0
+
+
+# step: 0 buffer, 1 weights, 2 heads, 3 head dimension, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits)
+
+
+@export
+def head_rmsnorm(step, thread, threads):
+    """In place; each thread takes every threads-th (row, head)."""
+    heads, dim = load_i64(step + 16), load_i64(step + 24)
+    items = load_i64(load_i64(step + 32)) * heads
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        row = item // heads
+        at = load_i64(step) + row * load_i64(step + 40) + 4 * dim * (item - row * heads)
+        norm(at, load_i64(step + 8), at, dim, float_of_bits(load_i64(step + 48)))
+    return 0
+
+
+@helper
+def centred_norm(x, w, b, out, count, eps):
+    """w and b: addresses, 0 where there is none."""
+    _minus(out, x, count, array_sum(x, count) / to_float(count))
+    scale = to_float(1) / sqrt(array_sum_squares(out, count) / to_float(count) + eps)
+    if w != 0:
+        _weighted(out, out, w, count, scale)
+    else:
+        array_scale(out, out, count, scale)
+    if b != 0:
+        _plus(out, out, b, count)
+    return 0
+
+
+# step: as of rmsnorm, weights 0 where there are none; 7 bias or 0
+
+
+@export
+def layernorm(step, thread, threads):
+    """Each thread takes every threads-th row."""
+    rows = load_i64(load_i64(step + 32))
+    stride = load_i64(step + 40)
+    for k in range((rows - thread + threads - 1) // threads):
+        at = (thread + k * threads) * stride
+        centred_norm(
+            load_i64(step) + at,
+            load_i64(step + 8),
+            load_i64(step + 56),
+            load_i64(step + 16) + at,
+            load_i64(step + 24),
+            float_of_bits(load_i64(step + 48)),
+        )
+    return 0
+
+
+# step: as of head_rmsnorm; each head has weights of its own
+
+
+@export
+def head_layernorm(step, thread, threads):
+    """In place; each thread takes every threads-th (row, head)."""
+    heads, dim = load_i64(step + 16), load_i64(step + 24)
+    items = load_i64(load_i64(step + 32)) * heads
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        row = item // heads
+        head = 4 * dim * (item - row * heads)
+        at = load_i64(step) + row * load_i64(step + 40) + head
+        centred_norm(at, load_i64(step + 8) + head, 0, at, dim, float_of_bits(load_i64(step + 48)))
+    return 0
