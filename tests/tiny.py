@@ -8,6 +8,7 @@ the same weights. Matrices can have any type that `gguf` or `libgguf` can encode
 import zlib
 
 import numpy as np
+import tiny_experts
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
@@ -16,6 +17,7 @@ from reflex.arch.sizes import EPSILON
 
 CONTEXT, VOCABULARY = 1024, 512
 SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
+PLAIN = ("norm", "bias", "position", "ffn_gate_inp")  # parts of the names of tensors that stay F32 in every file
 WORDS = "the quick brown fox jumps over a lazy dog while that other animal sings about things which were here before"
 
 # name -> (model, pre-tokenizer, special tokens, bos, eos, whether bos is added)
@@ -42,7 +44,7 @@ TOKENIZERS = {
     "command-r": ("gpt2", "command-r", ["<PAD>", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"], 1, 2, True),
     "gpt-4o": ("gpt2", "gpt-4o", ["<|endoftext|>", "<|end|>"], 0, 1, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
-}
+} | tiny_experts.TOKENIZERS
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
 LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
@@ -156,7 +158,7 @@ VARIANTS = {
     "glm4-sections": ("glm4", {"keys": {"rope.dimension_sections": [3, 2, 1, 0]}}),
     "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }
-MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS
+MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS | tiny_experts.VARIANTS
 
 
 class Model:
@@ -178,13 +180,15 @@ class Model:
         self.untied = facts.get("untied", False)
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
+        for name, default in tiny_experts.FACTS.items():
+            setattr(self, name, facts.get(name, default))
 
     def metadata(self):
         """Every key with its value. What equals its default is left out, so that defaults are tested."""
         keys = {
             "context_length": CONTEXT,
             "embedding_length": self.width,
-            "block_count": self.layers,
+            "block_count": self.layers + self.drafts,
             "feed_forward_length": self.feed_forward,
             "attention.head_count": self.heads,
             EPSILON[self.family.norm]: 1e-5,
@@ -195,7 +199,8 @@ class Model:
             keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
         if self.family.rope == "norm":
             keys["rope.dimension_count"] = self.head_dim
-        keys |= self.keys
+        keys |= tiny_experts.metadata(self) | self.keys
+        keys = {key: value for key, value in keys.items() if value is not None}
         return {key[1:] if key[0] == "/" else f"{self.architecture}.{key}": value for key, value in keys.items()}
 
     def at(self, key, default, i):
@@ -216,7 +221,7 @@ class Model:
             yield "output.bias", (VOCABULARY,)
         for name in self.factors:
             yield name + ".weight", (self.keys.get("rope.dimension_count", self.head_dim) // 2,)
-        for i in range(self.layers):
+        for i in range(self.layers + self.drafts):
             for name, shape in self.layer(i):
                 yield f"blk.{i}.{name}", shape
 
@@ -244,7 +249,13 @@ class Model:
         if self.fused:
             matrices = [("attn_qkv", q + 2 * k, width)]
         matrices += [("attn_output", width, q if kv_heads else width)] if heads else []
-        if feed_forward:
+        if self.family.sinks:
+            yield "attn_sinks.weight", (heads,)
+        if i >= self.layers:
+            yield from tiny_experts.draft(self)
+        if tiny_experts.mixed(self, i):
+            yield from tiny_experts.shapes(self)
+        elif feed_forward:
             matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
             matrices += [("ffn_up", (1 + (f.gate == "fused")) * feed_forward, width), ("ffn_down", width, feed_forward)]
         rows = {"attn_q": q, "attn_k": k, "attn_v": k}
@@ -270,6 +281,8 @@ def values(name, shape, embed_std, seed):
         x = embed_std * x
     elif name == "position_embd.weight":
         x = 0.5 * x
+    elif "attn_sinks" in name:
+        pass
     else:
         x = x * (1.5 if ".attn_q" in name or ".attn_k" in name else 1.0) / shape[-1] ** 0.5
     return x.astype(np.float32)
@@ -287,7 +300,7 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
         writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
         x = values(tensor, shape, model.embed_std, seed)
-        if kind != "F32" and len(shape) == 2 and "norm" not in tensor and not tensor.startswith("position"):
+        if kind != "F32" and len(shape) >= 2 and not any(word in tensor for word in PLAIN):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:
             writer.add_tensor(tensor, x)
@@ -309,7 +322,7 @@ def add_encoded(writer, name, x, kind):
     except NotImplementedError:
         from libgguf import quantize_rows
 
-        data = np.frombuffer(quantize_rows(x, int(kind)), np.uint8).reshape(len(x), -1)
+        data = np.frombuffer(quantize_rows(x.reshape(-1, x.shape[-1]), int(kind)), np.uint8).reshape(*x.shape[:-1], -1)
     writer.add_tensor(name, data, raw_dtype=kind)
 
 

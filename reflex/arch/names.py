@@ -15,6 +15,11 @@ ATTN_Q, ATTN_K, ATTN_V, ATTN_OUTPUT = "attn_q", "attn_k", "attn_v", "attn_output
 ATTN_QKV = "attn_qkv"  # rows: all of q, then k, then v
 ATTN_Q_NORM, ATTN_K_NORM = "attn_q_norm", "attn_k_norm"
 FFN_GATE, FFN_UP, FFN_DOWN = "ffn_gate", "ffn_up", "ffn_down"
+ATTN_SINKS = "attn_sinks"
+ROUTER, CHOICE_BIAS = "ffn_gate_inp", "exp_probs_b"  # the latter ends in .bias and has no weight
+EXPERT_GATE, EXPERT_UP, EXPERT_DOWN = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
+EXPERT_GATE_UP = "ffn_gate_up_exps"  # rows of every expert: all of gate, then up
+SHARED_GATE, SHARED_UP, SHARED_DOWN, SHARED_ROUTER = "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp"
 
 
 def prefix(index):

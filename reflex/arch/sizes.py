@@ -13,7 +13,7 @@ MAX_SIZE = 1 << 24  # no width, head count or vocabulary comes near; keeps produ
 
 # Key (after the architecture) -> values that change nothing. Others are refused unless the family's record names the key.
 NEUTRAL = {
-    "expert_count": (0,),
+    "expert_weights_scale": (1.0, 0.0),
     "embedding_scale": (1.0, 0.0),
     "residual_scale": (1.0, 0.0),
     "logit_scale": (1.0, 0.0),
@@ -43,6 +43,10 @@ def read_sizes(file, architecture, family):
             "the norm epsilon is not a small positive number", expected="0 < epsilon < 1", found=spec.eps, where=epsilon
         )
     spec.layers = read_layers(file, key, family, spec)
+    if family.experts != "never" or file.has(key + "expert_count"):
+        from .experts import read_experts  # an import that most files need not wait for
+
+        read_experts(file, key, family, spec)
     read_rotations(file, key, family, spec)
     read_scales(file, key, family, spec)
     return spec
@@ -82,9 +86,11 @@ def read_layers(file, key, family, spec):
         )
     heads = file.per_layer(key + "attention.head_count", count)
     kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
-    feed_forward = file.per_layer(key + "feed_forward_length", count)
+    default = (0,) if family.experts == "always" else ()  # only dense layers need it, and their tensors tell
+    feed_forward = file.per_layer(key + "feed_forward_length", count, *default)
+    may_lack = family.missing_parts, family.missing_parts or family.experts == "always"
     for i in range(count):
-        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i], family.missing_parts)
+        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i], *may_lack)
     key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] if heads[0] else 0)
     value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] if heads[0] else 0)
     windows = read_windows(file, key, family, count)
@@ -94,7 +100,7 @@ def read_layers(file, key, family, spec):
     stated_scale = stated(file, key, family, "attention.scale", 0.0)
     layers = []
     for i in range(count):
-        if not feed_forward[i]:
+        if family.missing_parts and not feed_forward[i]:
             continue
         layer = Layer()
         layer.index = i
@@ -103,6 +109,7 @@ def read_layers(file, key, family, spec):
         layer.key_dim = key_dim
         layer.value_dim = value_dim
         layer.feed_forward = feed_forward[i]
+        layer.experts = None
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
         layer.window = windows[i]
@@ -115,8 +122,8 @@ def read_layers(file, key, family, spec):
     return layers
 
 
-def check_heads(key, index, heads, kv_heads, feed_forward, may_lack):
-    """`may_lack`: a layer may be without heads, key/value heads or feed-forward."""
+def check_heads(key, index, heads, kv_heads, feed_forward, may_lack_heads, may_lack_feed_forward):
+    """`may_lack_heads`: a layer may be without heads or key/value heads."""
     if not type(heads) is type(kv_heads) is type(feed_forward) is int:
         raise ModelFileError(
             "sizes of layers are not whole numbers",
@@ -125,14 +132,14 @@ def check_heads(key, index, heads, kv_heads, feed_forward, may_lack):
             where=f"{key}attention.head_count or {key}feed_forward_length, layer {index}",
         )
     fits = 0 < heads <= MAX_SIZE and 0 < kv_heads <= heads and heads % kv_heads == 0
-    if not fits and not (may_lack and 0 <= heads <= MAX_SIZE and kv_heads == 0):
+    if not fits and not (may_lack_heads and 0 <= heads <= MAX_SIZE and kv_heads == 0):
         raise ModelFileError(
             "the number of heads is no multiple of the number of key/value heads",
             expected="head_count = n * head_count_kv, both positive",
             found=f"{heads} and {kv_heads}",
             where=f"{key}attention.head_count_kv, layer {index}",
         )
-    if not 0 < feed_forward <= MAX_SIZE and not (may_lack and feed_forward == 0):
+    if not 0 < feed_forward <= MAX_SIZE and not (may_lack_feed_forward and feed_forward == 0):
         raise ModelFileError(
             "a size in the metadata is out of range",
             expected=f"1 to {MAX_SIZE}",

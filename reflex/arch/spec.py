@@ -12,7 +12,8 @@ FAMILY_DEFAULTS = {
     "missing_parts": False,  # layers may lack a part: head_count 0: attention; head_count_kv 0: all of it but attn_output;
     # feed_forward_length 0: the whole layer does not run
     "keys": (),  # keys of the file, without the architecture, whose mathematics this family has: those of sizes.NEUTRAL, which
-    # are refused elsewhere, and those of rotation.py, which are of no effect elsewhere
+    # are refused elsewhere, those of rotation.py, which are of no effect elsewhere, and those of experts.py, which elsewhere must
+    # agree with the record
     # norms, by tensor role; None: the block has no norm at that place; a tuple: the first of them that the file has
     "attn_norm": "attn_norm",  # before attention
     "attn_out_norm": None,  # on the output of attention, before the residual addition
@@ -38,6 +39,7 @@ FAMILY_DEFAULTS = {
     "window": 0,  # default of attention.sliding_window, tokens, the current one included; 0: a file must say
     "window_every": 0,  # every n-th layer attends to everything, the others to the window
     "window_base": None,  # windowed layers rotate by rope.freq_base_swa; its default: a number | "base" (as the others)
+    "sinks": False,  # attn_sinks: one more score per head, without a value
     "window_scaled": True,  # windowed layers get the rope scaling too
     # scales
     "scale_by_width": 0,  # a model with this many layers scales scores by 1/sqrt(width/heads), not 1/sqrt(key_dim)
@@ -50,6 +52,15 @@ FAMILY_DEFAULTS = {
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
     "biases": "all",  # matrices that may have a bias: all | "qkv"
     "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required
+    # mixtures of experts; which layers have one, and groups of experts, are keys of the file (arch/experts.py)
+    "experts": "never",  # never (expert_count must be 0) | optional (expert_count decides) | always
+    "gating": "softmax",  # of the router: softmax | sigmoid | "softmax of chosen" | None: the key expert_gating_func must say
+    "renormalize": True,  # the weights are divided by their sum; where the key expert_weights_norm is honoured: without that key
+    "choice_bias": None,  # exp_probs_b, which chooses and does not weigh: None | "optional" | "required"
+    "split_width": False,  # without expert_feed_forward_length an expert has feed_forward_length / expert_used_count, not all of it
+    "shared": None,  # width of the shared expert: None | "key" (expert_shared_feed_forward_length; 0: there is none)
+    # | "key or dense" (else feed_forward_length) | "count" (expert_shared_count times an expert's) | "count of key" (times the key)
+    "shared_gate": False,  # ffn_gate_inp_shexp weights the shared expert's output
 }
 
 
@@ -102,9 +113,9 @@ class Rotation:
 class Layer:
     """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
-    __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "feed_forward", "ffn_norm", "ffn_out_norm", "gate")
-    __slots__ += ("heads", "index", "k", "k_norm", "key_dim", "kv_heads", "o", "parallel", "q", "q_norm", "rope", "scale", "up")
-    __slots__ += ("v", "value_dim", "window")
+    __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "experts", "feed_forward", "ffn_norm", "ffn_out_norm")
+    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "o", "parallel", "q", "q_norm", "rope", "scale")
+    __slots__ += ("sinks", "up", "v", "value_dim", "window")
 
 
 class Spec:

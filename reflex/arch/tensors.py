@@ -91,7 +91,12 @@ def read_layer(taken, family, layer, width):
         layer.parallel = before is not None
     else:
         layer.ffn_norm = taken.norm(family, start + again, width) if again else None
-    read_feed_forward(taken, family, start, layer, width)
+    if layer.experts:
+        from .experts import read_expert_tensors
+
+        read_expert_tensors(taken, family, layer, width)
+    else:
+        read_feed_forward(taken, family, start, layer, width)
     layer.ffn_out_norm = taken.norm(family, start + family.ffn_out_norm, width) if family.ffn_out_norm else None
 
 
@@ -106,6 +111,7 @@ def read_attention(taken, family, start, layer, width):
     """Matrices and head norms; None for what a layer without heads or without keys lacks."""
     layer.q = layer.k = layer.v = layer.o = layer.q_norm = layer.k_norm = None
     biased = family.biases == "all"
+    layer.sinks = taken.need(f"{start}{names.ATTN_SINKS}.weight", (layer.heads,)) if family.sinks else None
     if layer.kv_heads:
         read_qkv(taken, start, layer, width)
         layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width, biased)

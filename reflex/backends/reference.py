@@ -31,6 +31,25 @@ class Rows:
         return quant.decode(self.format, data).reshape(len(ids), self.columns)
 
 
+class Stack:
+    """The matrices of a layer's experts, of which only those asked for are decoded: stack[expert, rows] is float32 [rows, in]."""
+
+    def __init__(self, tensor):
+        columns, rows, experts = tensor.shape
+        self.shape = (experts, rows, columns)
+        self.nbytes = rows * row_bytes(tensor.type, columns)
+        self.address = tensor.address
+        self.format = by_id(tensor.type).name
+        self.decoded = {}  # by expert; lives as long as one step, since all experts of a model are more than a memory holds
+
+    def __getitem__(self, place):
+        expert, rows = place
+        if expert not in self.decoded:
+            data = view(self.address + int(expert) * self.nbytes, self.nbytes)
+            self.decoded[expert] = quant.decode(self.format, data).reshape(self.shape[1:])
+        return self.decoded[expert][rows]
+
+
 class Batch:
     """What the steps of one evaluation share besides buffers; `rows` says which batch rows a buffer holds."""
 
@@ -67,7 +86,7 @@ class Plan:
         self._logits = np.zeros((0, program.vocabulary), np.float32)
         self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
-        self._state |= {"add_position": self._add_position, "temper": self._temper}
+        self._state |= {"add_position": self._add_position, "temper": self._temper, "expert_linear": self._expert_linear}
 
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
         """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
@@ -170,6 +189,9 @@ class Plan:
         ins += map(self.weight, step.weights)
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]
+
+    def _expert_linear(self, batch, step, ins, args):
+        ins += [Stack(self.file.tensors[step.weights[0]]), self.weight(step.weights[1])]
 
     def _select(self, batch, step, ins, args):
         args["outputs"] = batch.rows[step.out] = batch.outputs

@@ -51,7 +51,7 @@ def emit_heads(program, spec, layer, h, select):
         emit_products(program, spec, h, queries)
         emit_queries(program, spec, layer, q)
     a = program.buffer("a", layer.heads * layer.value_dim)
-    program.emit("attention", a, (q, k, v), (), attention_args(program, spec, layer))
+    program.emit("attention", a, (q, k, v), (layer.sinks,) if layer.sinks else (), attention_args(program, spec, layer))
     return a
 
 

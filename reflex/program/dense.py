@@ -9,7 +9,12 @@ def emit_feed_forward(program, spec, layer, source):
             source = program.buffer("h", spec.width)
             program.norm(source, "x", layer.ffn_norm, spec)
     y = program.buffer("y", spec.width)
-    emit_matrices(program, spec, layer, source, y)
+    if layer.experts:
+        from .experts import emit_experts  # an import that most programs need not wait for
+
+        emit_experts(program, spec, layer, source, y)
+    else:
+        emit_matrices(program, spec, layer, source, y)
     if layer.ffn_out_norm:
         program.norm(y, y, layer.ffn_out_norm, spec)
     program.emit("add", "x", ("x", y), (), {"scale": spec.residual_scale})

@@ -84,6 +84,11 @@ class Program:
         if norm[1]:
             self.steps.append(Step("bias", out, (out,), norm[1:]))
 
+    def expert_linear(self, out, source, routes, matrix, used):
+        """out = W_e source + b_e for the `used` experts e that each row is routed to; W is a stack of one matrix per expert."""
+        args = {"used": used} | ({} if matrix.rows is None else {"rows": matrix.rows})
+        self.steps.append(Step("expert_linear", out, (source, routes), (matrix.weight, matrix.bias), args))
+
     def __str__(self):
         head = f"{self.architecture}: {len(self.steps)} steps, {len(self.caches)} layers, vocabulary {self.vocabulary}"
         ropes = [

@@ -97,7 +97,6 @@ def test_a_record_with_an_unknown_field_is_refused():
 @pytest.mark.parametrize(
     "key, value, expected",
     [
-        ("llama.expert_count", 8, "0"),
         ("llama.attention.clamp_kqv", 8.0, "0.0"),
         ("llama.attention.causal", False, "True"),
         ("llama.logit_scale", 8.0, "1"),

@@ -16,6 +16,8 @@ from reflex.errors import ModelFileError, UnsupportedError
 # What other files would miss: a number of layers, biases and an output matrix that those here do not have.
 ELSEWHERE = {"only_layers", "biases", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
+SAME_HERE |= {("dots1", "gating"), ("bailingmoe2", "gating"), ("minimax-m2", "gating")}  # None: the key must be in the file
+SAME_HERE |= {("gpt-oss", "renormalize")}  # a softmax sums to 1
 PARTS = ("keys", "rope_factors")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
     "norm": ("rms", "layer"),
