@@ -9,7 +9,7 @@ from .spec import Family
 FAMILY = Family(
     head_norm="rms",
     output="required",
-    keys=("expert_gating_func", "expert_weights_norm", "expert_weights_scale"),
+    keys=("expert_weights_norm", "expert_weights_scale", "expert_gating_func"),
     experts="always",
     gating=None,
     renormalize=False,

@@ -35,7 +35,7 @@ def reference(x, routes, w, b, *, used, rows=None):
 
     first, count = rows or (0, w.shape[1])
     chosen = routes[:, used:].astype(int)
-    parts = x.reshape(len(x), -1, w.shape[2])
+    parts = x.reshape(len(x), x.shape[1] // w.shape[2], w.shape[2])
     out = np.empty((len(x), used, count), np.float32)
     for row, experts in enumerate(chosen):  # each row by itself: its result must not depend on its company
         for j, e in enumerate(experts):

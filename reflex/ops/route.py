@@ -49,7 +49,7 @@ def reference(logits, bias, *, used, gating, renormalize, scale, groups=0, group
     choice = p if bias is None else p + bias
     if groups > 1:
         choice = choice.copy()
-        runs = choice.reshape(len(p), groups, -1)
+        runs = choice.reshape(len(p), groups, p.shape[1] // groups)
         score = np.sort(runs, -1)[:, :, -2:].sum(-1)
         dropped = np.argsort(-score, -1, kind="stable")[:, groups_used:]
         np.put_along_axis(runs, dropped[:, :, None], -np.inf, 1)
