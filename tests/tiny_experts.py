@@ -23,6 +23,15 @@ VARIANTS = {  # as those of tests/tiny.py; a key that is None is left out
     "qwen3moe-stated": ("qwen3moe", {"experts": (8, 3, 48), "untied": False, "fused": True}),
     "qwen3moe-groups": ("qwen3moe", {"layers": 2, "keys": {"expert_group_count": 4, "expert_group_used_count": 2}}),
     "granitemoe-shared": ("granitemoe", {"shared": 48, "keys": {"expert_shared_feed_forward_length": 48}}),
+    "granitemoe-factors": ("granitemoe", {"layers": 2, "untied": True, "factors": ("rope_freqs",)}),
+    "granitemoe-long": (
+        "granitemoe",
+        {
+            "layers": 2,
+            "factors": ("rope_factors_long", "rope_factors_short"),
+            "keys": {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64},
+        },
+    ),
     "phimoe-short": ("phimoe", {"keys": {"rope.scaling.original_context_length": 4096}}),
     "gpt-oss-own-base": (
         "gpt-oss",

@@ -16,8 +16,6 @@ from reflex.errors import ModelFileError, UnsupportedError
 # What other files would miss: a number of layers, biases and an output matrix that those here do not have.
 ELSEWHERE = {"only_layers", "biases", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
-SAME_HERE |= {("dots1", "gating"), ("bailingmoe2", "gating"), ("minimax-m2", "gating")}  # None: the key must be in the file
-SAME_HERE |= {("gpt-oss", "renormalize")}  # a softmax sums to 1
 PARTS = ("keys", "rope_factors")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
     "norm": ("rms", "layer"),
@@ -35,6 +33,8 @@ OTHERS = {  # field -> values of which a record has at most one
     "head_norm": (None, "rms", "row rms", "layer"),
     "head_norm_at": ("before rope", "after rope"),
     "norm_tensors": ((), ("weight",), ("weight", "bias")),
+    "gating": ("softmax", "sigmoid", "softmax of chosen"),
+    "renormalize": (True, False),
 }
 UNSEEN = {  # (field, value) -> of which records a file cannot tell
     ("parallel", "always"): lambda f: f.attn_norm is None or f.parallel == "key" or f.ffn_norm == "attn_norm",
@@ -47,6 +47,14 @@ UNSEEN = {  # (field, value) -> of which records a file cannot tell
     ("embed_scale", "sqrt width"): lambda f: "embedding_scale" in f.keys,
     ("act", "relu2"): lambda f: f.gate is not None,
     ("norm", "rms"): lambda f: not f.norm_tensors,
+    ("gate", "fused"): lambda f: f.experts == "always",  # perhaps of every layer
+    ("gate", None): lambda f: f.experts == "always",
+}
+UNSEEN |= {("gating", kind): lambda f: f.experts == "never" or f.gating is None for kind in OTHERS["gating"]}
+UNSEEN |= {  # a softmax over all that is divided by the sum of the chosen is one over the chosen
+    ("gating", "softmax of chosen"): lambda f: f.experts == "never" or f.gating is None or f.renormalize,
+    ("renormalize", True): lambda f: f.experts == "never" or f.gating == "softmax of chosen",
+    ("renormalize", False): lambda f: f.experts == "never",
 }
 
 
