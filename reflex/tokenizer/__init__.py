@@ -54,6 +54,7 @@ class Tokenizer:
         self.bos = _optional_id(file, "bos_token_id", self.size, bos if row.default_bos else None)
         self.eos = _optional_id(file, "eos_token_id", self.size, eos)
         words.unknown = _optional_id(file, "unknown_token_id", self.size, unknown)
+        self._padding = _optional_id(file, "padding_token_id", self.size, None) if row.padding_ends else None
         self.add_bos = file.b(KEY + "add_bos_token", row.add_bos) or row.force_bos
         self.add_eos = file.b(KEY + "add_eos_token", False)
         for wanted, token, key in ((self.add_bos, self.bos, "bos"), (self.add_eos, self.eos, "eos")):
@@ -68,8 +69,7 @@ class Tokenizer:
     @property
     def eog(self):
         """Every id after which generation stops, as a frozenset."""
-        ends = self._words.ends()
-        return ends if self.eos is None else ends | {self.eos}
+        return self._words.ends() | {token for token in (self.eos, self._padding) if token is not None}
 
     def encode(self, text, add_special=True, parse_special=True, starts=True):
         """Ids of a text. add_special: BOS and EOS as the file wants them; parse_special: control tokens spelled in the

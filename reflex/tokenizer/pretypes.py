@@ -20,6 +20,7 @@ class Pretype:
         "escape_spaces",
         "force_bos",
         "ignore_merges",
+        "padding_ends",
         "rules",
         "space_words",
         "strip_before",
@@ -39,6 +40,7 @@ class Pretype:
         force_bos=False,
         space_words=False,
         strip_before=None,
+        padding_ends=False,
     ):
         self.rules = rules
         self.ignore_merges = ignore_merges  # a word that is a token stays whole
@@ -51,6 +53,7 @@ class Pretype:
         self.space_words = space_words  # every line's first word starts with a space, given or not
         self.strip_before = strip_before  # the special token that swallows the white space before it
         self.force_bos = force_bos  # BOS even where the file says no
+        self.padding_ends = padding_ends  # the file's padding token ends a generation too
 
 
 _CLEAN = {"clean_spaces": True}
@@ -80,6 +83,7 @@ TABLE = (  # names, key of rules.RULES, facts
     ("trillion granite-docling", "words", {}),
     ("stablelm2 megrez", "singles", _CLEAN),
     ("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan solar-open grok-2", "singles", {}),
+    ("kolibri1", "singles", {"padding_ends": True}),
     ("qwen35", "marks_singles", {}),
     ("ufakzeka", "plain_singles", {}),
     ("laguna", "lines_singles", {}),

@@ -1,19 +1,23 @@
 """Every pre-tokenizer against llama.cpp itself, through a vocabulary whose merges join any two ASCII characters of a word.
 
 With such merges two different splittings give different tokens. The rows where llama.cpp approximates the model's own
-expression are compared only on texts where the approximation holds, and are named here.
+expression are compared only on texts where the approximation holds, and are named here. The record of tricky texts, which
+tests/pure/test_recorded_words.py reads, is made anew and compared here too.
 """
 
 import random
 
+import every_split
 import pytest
 from gguf import GGUFWriter
+from recorded_words import row
 
 from reflex import tokenizer
 from reflex.gguf import reader
 from reflex.tokenizer import pretypes
 
 llama_words = pytest.importorskip("llama_words", reason="xllamacpp is not installed")
+record_words = pytest.importorskip("record_words", reason="tokenizers is not installed")
 
 LETTERS = [*map(chr, range(33, 127)), "\u0120", "\u010a", "\u0109", "\u010d"]
 # Digits grouped from the right: llama.cpp glues what precedes a run of digits to its first group.
@@ -95,7 +99,19 @@ def test_splits_like_llama(rules, tmp_path):
     file.close()
 
 
-@pytest.mark.parametrize("name", sorted(pretypes.rows()))
+@pytest.mark.parametrize("name", record_words.names())
+def test_recorded_answers_are_those_of_the_engines(name, tmp_path):
+    answers, path = row(name), every_split.write(tmp_path / "words.gguf", name)
+    own = record_words.by_own_rules(name)
+    assert own == (answers.get("own rules") or answers["llama.cpp"] if own else None)
+    if name in record_words.NEVER_IN_LLAMA:
+        with pytest.raises(RuntimeError, match="refuses"):
+            llama_words.Words(path)
+        return
+    assert record_words.by_llama(name, path) == {key: answers[key] for key in answers if key != "own rules"}
+
+
+@pytest.mark.parametrize("name", sorted(set(pretypes.rows()) - set(record_words.NEVER_IN_LLAMA)))
 def test_facts_of_a_name_like_llama(name, tmp_path):
     path = tmp_path / "words.gguf"
     writer = GGUFWriter(str(path), "llama")

@@ -201,6 +201,12 @@ def test_end_of_generation_from_keys_and_texts(load):
     assert keyed.eot == 7 and keyed.eog == {first, first + 1, 7, 8}
 
 
+def test_padding_ends_where_the_name_says_so(load):
+    ends = {pre: load(bpe_keys(pre, padding_token_id=("u32", 7))).eog for pre in ("qwen2", "kolibri1")}
+    assert ends["kolibri1"] == ends["qwen2"] | {7} != ends["qwen2"]
+    assert load(bpe_keys("kolibri1")).eog == ends["qwen2"]
+
+
 @pytest.mark.parametrize(
     ("pre", "keys", "bos", "eos"),
     [
