@@ -85,12 +85,15 @@ def _trailing(shard):
 def _run(file):
     """The parts `run` and `memory`: whether this engine runs the file, as what, and the bytes it takes."""
     weights = sum(t.nbytes for t in file.tensors.values())
-    memory = {"weights_bytes": weights, "cache_values_per_token": None, "cache_bytes_per_token": None, "context_length": None}
+    memory = {"weights_bytes": weights, "active_bytes": None, "cache_values_per_token": None, "cache_bytes_per_token": None}
+    memory["context_length"] = None
     try:
-        program = build(load_spec(file))
+        spec = load_spec(file)
+        program = build(spec)
     except ReflexError as error:
         return {"run": {"supported": False, "reason": str(error), "backends": []}, "memory": memory}
     values = sum(heads * (key + value) for heads, key, value in program.caches)
+    memory["active_bytes"] = _active(file, program)
     memory["cache_values_per_token"] = values
     memory["cache_bytes_per_token"] = {"f32": 4 * values, "f16": 2 * values}
     memory["context_length"] = program.context_length
@@ -102,8 +105,30 @@ def _run(file):
         "width": program.width,
         "vocabulary": program.vocabulary,
         "steps": len(program.steps),
+        "experts": _experts(spec),
     }
     return {"run": run, "memory": memory}
+
+
+def _experts(spec):
+    """The mixture of experts, as its first layer has it; None for a model without."""
+    mixed = [layer.experts for layer in spec.layers if layer.experts]
+    if not mixed:
+        return None
+    first, shared = mixed[0], mixed[0].shared
+    sizes = {name: getattr(first, name) for name in ("count", "used", "width")}
+    return {"layers": len(mixed), **sizes, "shared_width": shared.feed_forward if shared else 0}
+
+
+def _active(file, program):
+    """Bytes of the weights that one token is computed with: rows of tables, the experts that it is routed to, all the rest."""
+    shares = {}  # of every tensor that is used; a table that is also a matrix counts whole
+    for step in program.steps:
+        for name in step.weights:
+            if name:
+                read = {"embed": 1, "add_position": 1, "expert_linear": step.args.get("used")}.get(step.op)  # None: all of it
+                shares[name] = max(read / file.tensors[name].shape[-1] if read else 1, shares.get(name, 0))
+    return round(sum(share * file.tensors[name].nbytes for name, share in shares.items()))
 
 
 def _tokenizer(file):
@@ -284,9 +309,15 @@ def _run_lines(d):
     if not run["supported"]:
         return [f"  runs       no: {_printable(run['reason'])}", f"  memory     weights {size(memory['weights_bytes'])}"]
     context, each = memory["context_length"], memory["cache_bytes_per_token"]["f32"]
+    experts, active = [], ""
+    if e := run["experts"]:
+        shared = f", one of width {e['shared_width']} for all" if e["shared_width"] else ""
+        experts = [f"  experts    {e['count']} of width {e['width']} in {e['layers']} layers, {e['used']} used per token{shared}"]
+        active = f", {size(memory['active_bytes'])} of them per token"
     return [
         f"  runs       on {', '.join(run['backends'])}: {run['layers']} layers, width {run['width']}, {run['steps']} steps",
-        f"  memory     weights {size(memory['weights_bytes'])}; cache {size(each)} per token in f32, "
+        *experts,
+        f"  memory     weights {size(memory['weights_bytes'])}{active}; cache {size(each)} per token in f32, "
         f"{size(each * context)} for all {context} tokens of context",
     ]
 

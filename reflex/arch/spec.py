@@ -130,6 +130,16 @@ class Spec:
         windows = sum(1 for layer in self.layers if layer.window)
         return (
             f"{self.architecture}: {len(self.layers)} layers, width {self.width}, heads {first.heads}/{first.kv_heads} of "
-            f"{first.key_dim}, feed-forward {first.feed_forward}, vocabulary {self.vocabulary}, context {self.context_length}"
+            f"{first.key_dim}, feed-forward {first.feed_forward}{self.mixture()}, vocabulary {self.vocabulary}, "
+            f"context {self.context_length}"
             + (f", window {max(layer.window for layer in self.layers)} in {windows} layers" if windows else "")
         )
+
+    def mixture(self):
+        """What the experts are, in words; empty for a model without."""
+        mixed = [layer.experts for layer in self.layers if layer.experts]
+        if not mixed:
+            return ""
+        e = mixed[0]
+        shared = f", one of {e.shared.feed_forward} for all" if e.shared else ""
+        return f", {e.count} experts of {e.width} in {len(mixed)} layers, {e.used} used{shared}"
