@@ -1,0 +1,78 @@
+"""bench/shapes.py: its files open, have the sizes and formats they promise, and blocks that mean what they should."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from llama import Llama
+from test_families import Tiny, distance, feed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench import shapes
+from reflex.arch import load_spec
+from reflex.gguf.reader import open_model
+from reflex.tokenizer import load
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Shapes with a vocabulary of 400 tokens and tiles of 101 blocks."""
+    for name, value in (("VOCABULARY", 400), ("MERGES", 100), ("TILE", 101), ("PIECE", 20000)):
+        monkeypatch.setattr(shapes, name, value)
+    monkeypatch.setitem(shapes.SHAPES, "dense", ("qwen3", 8, 256, 512, 2, 1, (), True))
+    monkeypatch.setitem(shapes.SHAPES, "mixed", ("qwen3moe", 2, 256, 512, 2, 1, (8, 2, 256), False))
+
+
+@pytest.mark.parametrize("name", ["dense", "mixed"])
+def test_a_file_computes_what_llama_cpp_computes_of_it(small, tmp_path, name):
+    path = tmp_path / "m.gguf"
+    assert shapes.write(name, str(path), shapes.made_up(), 3) == path.stat().st_size
+    model, ids = Tiny(path), [5, 300, 17, 9]
+    oracle = Llama(path)
+    logits = oracle.logits(ids)
+    oracle.close()
+    assert distance(feed(model.plan(), ids), logits) < 0.3  # llama.cpp rounds activations to eight bits
+    tokenizer = load(model.file)
+    assert tokenizer.decode(tokenizer.encode("Hello, world")) == b"Hello, world"
+    model.file.close()
+
+
+def test_blocks_have_the_deviation_asked_for(small, tmp_path):
+    path = tmp_path / "m.gguf"
+    shapes.write("dense", str(path), shapes.made_up(), 2)
+    tensors = {tensor.name: tensor for tensor in GGUFReader(str(path)).tensors}
+    formats = [tensors[f"blk.{i}.ffn_down.weight"].tensor_type.name for i in range(8)]
+    assert formats == ["Q6_K", "Q4_K", "Q4_K", "Q6_K", "Q4_K", "Q4_K", "Q6_K", "Q6_K"]
+    assert tensors["token_embd.weight"].tensor_type.name == "Q6_K"
+    for name, inputs in (("blk.0.ffn_down.weight", 512), ("blk.1.ffn_down.weight", 512), ("blk.2.attn_q.weight", 256)):
+        x = dequantize(tensors[name].data, tensors[name].tensor_type)
+        assert x.std() == pytest.approx(inputs**-0.5, rel=0.03)
+        assert abs(x.mean()) < 0.02 * x.std()
+    one, other = (dequantize(tensors[f"blk.{i}.attn_q.weight"].data, tensors["blk.1.attn_q.weight"].tensor_type) for i in (1, 2))
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name, gigabytes, parameters", [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9)]
+)
+def test_the_sizes_are_those_of_the_models(name, gigabytes, parameters):
+    total = sum(shapes.nbytes(shape, kind) for _, shape, kind in shapes.tensors(name))
+    assert total == pytest.approx(gigabytes * 1e9, rel=0.01)
+    assert sum(int(np.prod(shape, dtype=np.int64)) for _, shape, _ in shapes.tensors(name)) == pytest.approx(parameters, rel=0.01)
+
+
+@pytest.mark.parametrize("name", shapes.SHAPES)
+def test_every_shape_is_a_model_that_this_engine_runs(monkeypatch, tmp_path, name):
+    """The header alone, with a hole where the weights would be."""
+    vocabulary = {"pre": "qwen2", "tokens": ["a"] * shapes.VOCABULARY, "types": [1] * shapes.VOCABULARY, "merges": ["a a"]}
+    header, _, total = shapes.plan(name, vocabulary)
+    with open(tmp_path / "m.gguf", "wb") as file:
+        file.write(header)
+        file.truncate(total)
+    file = open_model(str(tmp_path / "m.gguf"))
+    assert len(load_spec(file).layers) == shapes.SHAPES[name][1]
+    file.close()
