@@ -1,6 +1,7 @@
 """F32: one IEEE single, little-endian."""
 
 from . import fields
+from .fragment import Fragment
 from .lanes import Plain
 
 
@@ -19,3 +20,42 @@ def unpack(memory):
 
 
 LANES = Plain(4, lambda v, p: v.load(p, v.float8), lambda v, p: v.load(p, v.float1))
+
+
+def _fragment(ptx, base, function):
+    """Two planes of the same weights: float16 numbers, and what these leave, which together have 22 bits."""
+    int32, float32 = ptx.i32, ptx.f32
+
+    def halves(a, b, j):
+        a, b = ptx.bits2f(a), ptx.bits2f(b)
+        near = ptx.f2h2(a, b)
+        if j == 1:
+            near = ptx.f2h2(float32(a - ptx.h2f_lo(near)), float32(b - ptx.h2f_hi(near)))
+        return near
+
+    halves = function(halves)
+
+    def place(row, step, t):
+        return row + 32 * t
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        pass
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        unit = min(int32(4 * step + c), int32(last >> 5))
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.ldg128_if(at + 128 * unit, 0, wanted)
+        raw[o + 4], raw[o + 5], raw[o + 6], raw[o + 7] = ptx.ldg128_if(at + 128 * unit, 16, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        return (
+            halves(raw[o], raw[o + 2], j), halves(raw[o + 1], raw[o + 3], j), halves(raw[o + 4], raw[o + 6], j),
+            halves(raw[o + 5], raw[o + 7], j),
+        )  # fmt: skip
+
+    def scales(raw, head, t, part):
+        return float32(1), float32(1), float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(128, 0, 4, 8, _fragment, planes=2, offset=None, units=(1, 0), tiled=False)

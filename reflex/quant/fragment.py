@@ -13,6 +13,8 @@ are just halves.
 
     weight = scale * (code - offset) + minimum
 
+Codes may be negative where `offset` is 0. `minimum` says whether there are minimums; it is so for an offset of 0 by default.
+
 Scales belong to columns: runs of 32 weights, or of 16 where units are `split` (lanes 0, 1 hold the first column of a unit
 and lanes 2, 3 the next). A step is one or two `parts` of eight columns, 0 .. 7 along the row.
 
@@ -26,13 +28,23 @@ module of instructions and types; function: makes a function callable from other
 row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the load; raw: a local uint32 array, `head` and
 `o` places in it; shift: uint32, 16 where the step's first block lies at an odd multiple of 2, else 0. Blocks past the last
 are read as the last: their activations must be 0. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
+
+Kernels are made for every format with one token and with up to 16 (linear_row, linear_rows). Those for other numbers of
+tokens, and those that take several formats in one launch, cost as much to build and to load again: `tiled` formats have
+them, others become MANY first.
 """
+
+MANY = "F16"  # the format that weights of formats which are not tiled take for many tokens
 
 
 class Fragment:
-    """See above. `head` and `words`: registers per lane and row; `hop` 32: lanes 0, 1 and 2, 3 hold blocks of their own."""
+    """See above. `head` and `words`: registers per lane and row; `hop` 32: lanes 0, 1 and 2, 3 hold blocks of their own;
+    `units`: (c_units, j_units) where it is not the usual order; `heavy`: unpacking takes many registers."""
 
-    def __init__(self, elements, head, chunks, words, build, planes=1, parts=1, raised=True, offset=0, hop=16):
+    def __init__(
+        self, elements, head, chunks, words, build, planes=1, parts=1, raised=True, offset=0, hop=16, minimum=None, units=None,
+        tiled=True, heavy=False,
+    ):  # fmt: skip
         self.elements = elements
         self.head = head
         self.chunks = chunks
@@ -45,7 +57,10 @@ class Fragment:
         self.hop = hop
         self.split = elements // parts == 128 or hop == 32
         # plane j of chunk c is unit c_units * c + j_units * j of its part
-        self.c_units, self.j_units = (1, 2) if planes == 2 and self.split else (planes, 1)
+        self.c_units, self.j_units = units or ((1, 2) if planes == 2 and self.split else (planes, 1))
+        self.minimum = offset == 0 if minimum is None else minimum
+        self.tiled = tiled
+        self.heavy = heavy
 
     def first(self, c, j, t):
         """The first of lane t's eight weights in the step."""

@@ -7,7 +7,9 @@
 value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
+from .iq1_s import OFFSET, points
 
 
 def decode(blocks):
@@ -44,3 +46,43 @@ def unpack(memory):
         return d(address) * float32(2 * step + 1) * (float32(eighths) * float_of_bits(0x3E000000))
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point, join = ptx.words(points(), 2), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (56 * step + t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o], raw[o + 1] = ptx.ldg64_if(at - t, 48, wanted)
+        raw[o + 2], raw[o + 3] = ptx.ldg64_if(at - t, 32, wanted)
+        raw[o + 4], raw[o + 5] = ptx.ldg64_if(at - t, 40, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + i] = ptx.ldg8_if(at, 16 * c + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        four = uint32(raw[head + 2 + 2 * c + (j >> 1)] >> uint32(16 * (j & 1) + 4 * t))
+        a, b = point(uint32(raw[o + j] | uint32(uint32(four & uint32(7)) << uint32(8))))
+        up = uint32(0x02020202)
+        if four & uint32(8):
+            up = uint32(0)
+        return join(uint32(a | up), uint32(b | up), uint32(0), uint32(0))
+
+    def scales(raw, head, t, part):
+        first, second = raw[head], raw[head + 1]
+        low = uint32(uint32(uint32(first >> uint32(12)) & uint32(15)) | uint32(uint32(first >> uint32(28)) << uint32(4)))
+        high = uint32(uint32(uint32(second >> uint32(12)) & uint32(15)) | uint32(uint32(second >> uint32(28)) << uint32(4)))
+        d = float32(ptx.h2f_lo(uint32(low | uint32(high << uint32(8)))) * float32(0.125))
+        six = uint32(raw[head + part] >> uint32(16 * (t >> 1) + 6 * (t & 1)))
+        s0 = float32(d * float32(int32(2 * int32(six & uint32(7)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(uint32(six >> uint32(3)) & uint32(7)) + 1)))
+        return s0, s1, float32(s0 * float32(-OFFSET)), float32(s1 * float32(-OFFSET))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 6, 2, 4, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, heavy=True)

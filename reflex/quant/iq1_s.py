@@ -7,7 +7,15 @@
 value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
+
+OFFSET = 9
+
+
+def points():
+    """Eight times a coordinate, less an eighth, above -OFFSET: the bytes that fragments begin from; two more shift up."""
+    return bytes(8 * ((n + 1) & 255) for n in grids.iq1_s())
 
 
 def decode(blocks):
@@ -37,3 +45,43 @@ def unpack(memory):
         return scale * (float32(eighths) * float_of_bits(0x3E000000))
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point, join = ptx.words(points(), 2), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (50 * step + t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - t, 0, wanted)
+        raw[o + 1] = ptx.ldg16_if(at + 3 * t, 34, wanted)
+        raw[o + 2] = ptx.ldg16_if(at + 3 * t, 36, wanted)
+        for i in range(5):  # all the words of 16 bits, from a multiple of four on
+            raw[o + 3 + i] = ptx.ldg32_if((at - int32(t - 2)) & -4, 32 + 4 * i, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + i] = ptx.ldg8_if(at, 2 + 16 * c + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        place = head + 3 + 2 * c + (j >> 1)
+        word = ptx.shf_r(raw[place], raw[place + 1], uint32(shift ^ uint32(16)))
+        word = uint32(word >> uint32(16 * (j & 1)))
+        a, b = point(uint32(raw[o + j] | uint32(uint32(uint32(word >> uint32(3 * t)) & uint32(7)) << uint32(8))))
+        up = uint32(0x02020202)
+        if word & uint32(0x8000):
+            up = uint32(0)
+        return join(uint32(a | up), uint32(b | up), uint32(0), uint32(0))
+
+    def scales(raw, head, t, part):
+        d = float32(ptx.h2f_lo(raw[head]) * float32(0.125))
+        s0 = float32(d * float32(int32(2 * int32(uint32(raw[head + 1] >> uint32(12)) & uint32(7)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(uint32(raw[head + 2] >> uint32(12)) & uint32(7)) + 1)))
+        return s0, s1, float32(s0 * float32(-OFFSET)), float32(s1 * float32(-OFFSET))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, offset=OFFSET, tiled=False, heavy=True)

@@ -7,7 +7,8 @@
 value = d * (2 * scale + 1) / 8 * signed coordinate
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -35,3 +36,37 @@ def unpack(memory):
         return f16(address) * (float32(2 * scale(address, index >> 4) + 1) * eighth) * float32(value)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point = ptx.words(grids.iq2_xs(), 2)
+    signs, join = function(codebook.signs_of_seven(ptx)), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (74 * step + 2 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 2 * t, 0, wanted)
+        raw[o + 1] = ptx.ldg8_if(at - t, 66, wanted)
+        raw[o + 2] = ptx.ldg8_if(at - t, 70, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + i] = ptx.ldg16_if(at, 2 + 32 * c + 8 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        a, b = point(uint32(raw[o + j] & uint32(511)))
+        high_a, high_b = signs(uint32(raw[o + j] >> uint32(9)))
+        return join(a, b, high_a, high_b)
+
+    def scales(raw, head, t, part):
+        d, four = float32(ptx.h2f_lo(raw[head]) * float32(0.125)), raw[head + 1 + part]
+        s0 = float32(d * float32(int32(2 * int32(four & uint32(15)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(four >> uint32(4)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 3, 2, 4, _fragment, planes=4, parts=2, minimum=False, tiled=False)

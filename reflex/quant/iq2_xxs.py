@@ -8,7 +8,8 @@
 value = d * (2 * scale + 1) / 8 * signed coordinate
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -39,3 +40,40 @@ def unpack(memory):
         return f16(address) * (float32(2 * (word >> 28) + 1) * eighth) * float32(value)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point = ptx.words(grids.iq2_xxs(), 2)
+    signs, join = function(codebook.signs_of_seven(ptx)), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (66 * step + 2)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 2, 0, wanted)
+        raw[o + 1] = ptx.ldg16_if(at + 16 * t, 6, wanted)
+        raw[o + 2] = ptx.ldg16_if(at + 16 * t, 14, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + 3 * i] = ptx.ldg8_if(at + t, 32 * c + 8 * i, wanted)
+            raw[o + 3 * i + 1] = ptx.ldg16_if(at, 32 * c + 8 * i + 4, wanted)
+            raw[o + 3 * i + 2] = ptx.ldg16_if(at, 32 * c + 8 * i + 6, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        a, b = point(raw[o + 3 * j])
+        word = uint32(raw[o + 3 * j + 1] | uint32(raw[o + 3 * j + 2] << uint32(16)))
+        high_a, high_b = signs(uint32(uint32(word >> uint32(7 * t)) & uint32(127)))
+        return join(a, b, high_a, high_b)
+
+    def scales(raw, head, t, part):
+        d = float32(ptx.h2f_lo(raw[head]) * float32(0.125))
+        s0 = float32(d * float32(int32(2 * int32(raw[head + 1] >> uint32(12)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(raw[head + 2] >> uint32(12)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 3, 2, 12, _fragment, planes=4, minimum=False, tiled=False)

@@ -9,7 +9,8 @@
 value = d * (2 * scale + 1) * signed coordinate
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -36,3 +37,42 @@ def unpack(memory):
         return f16(address) * float32(2 * scale(address, index >> 5) + 1) * float32(value)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point = ptx.words(grids.iq3_s(), 1)
+    signs, join = function(codebook.signs_of_eight(ptx)), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (110 * step + t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - t, 0, wanted)
+        raw[o + 1] = ptx.ldg8_if(at, 106, wanted)
+        for i in range(3):  # the high bits, from a multiple of four on
+            raw[o + 2 + i] = ptx.ldg32_if((at - int32(t - 2)) & -4, 64 + 4 * i, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + i] = ptx.ldg16_if(at + t, 2 + 32 * c + 8 * i, wanted)
+            raw[o + 4 + i] = ptx.ldg8_if(at, 74 + 16 * c + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        high = ptx.shf_r(raw[head + 2 + c], raw[head + 3 + c], uint32(shift ^ uint32(16)))
+        high = uint32(high >> uint32(8 * j + 2 * t))
+        a = point(uint32(uint32(raw[o + j] & uint32(255)) | uint32(uint32(high & uint32(1)) << uint32(8))))
+        b = point(uint32(uint32(raw[o + j] >> uint32(8)) | uint32(uint32(high & uint32(2)) << uint32(7))))
+        high_a, high_b = signs(raw[o + 4 + j])
+        return join(a, b, high_a, high_b)
+
+    def scales(raw, head, t, part):
+        d, four = ptx.h2f_lo(raw[head]), raw[head + 1]
+        s0 = float32(d * float32(int32(2 * int32(four & uint32(15)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(four >> uint32(4)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 5, 2, 8, _fragment, planes=4, minimum=False, tiled=False)

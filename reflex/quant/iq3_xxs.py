@@ -7,7 +7,8 @@
 value = d * (2 * scale + 1) / 4 * signed coordinate
 """
 
-from . import fields, grids
+from . import codebook, fields, grids
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -35,3 +36,40 @@ def unpack(memory):
         return f16(address) * (float32(2 * (word >> 28) + 1) * quarter) * float32(value)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point = ptx.words(grids.iq3_xxs(), 1)
+    signs, join = function(codebook.signs_of_seven(ptx)), function(codebook.halves(ptx))
+
+    def place(row, step, t):
+        return row + (98 * step + 2 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 2 * t, 0, wanted)
+        raw[o + 1] = ptx.ldg16_if(at + 6 * t, 68, wanted)
+        raw[o + 2] = ptx.ldg16_if(at + 6 * t, 72, wanted)
+        for i in range(9):  # the signs, from a multiple of four on
+            raw[o + 3 + i] = ptx.ldg32_if((at - int32(2 * t - 2)) & -4, 64 + 4 * i, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(4):
+            raw[o + i] = ptx.ldg16_if(at, 2 + 32 * c + 8 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        a, b = point(uint32(raw[o + j] & uint32(255))), point(uint32(raw[o + j] >> uint32(8)))
+        word = ptx.shf_r(raw[head + 3 + 4 * c + j], raw[head + 4 + 4 * c + j], uint32(shift ^ uint32(16)))
+        high_a, high_b = signs(uint32(uint32(word >> uint32(7 * t)) & uint32(127)))
+        return join(a, b, high_a, high_b)
+
+    def scales(raw, head, t, part):
+        d = float32(ptx.h2f_lo(raw[head]) * float32(0.25))
+        s0 = float32(d * float32(int32(2 * int32(raw[head + 1] >> uint32(12)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(raw[head + 2] >> uint32(12)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 12, 2, 4, _fragment, planes=4, minimum=False, tiled=False)

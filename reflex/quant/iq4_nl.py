@@ -6,9 +6,11 @@
 value = d * level[code]
 """
 
-from . import fields
+from . import codebook, fields
+from .fragment import Fragment
 
 LEVELS = bytes(n & 255 for n in (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
+SHIFTED = bytes(n ^ 128 for n in LEVELS)  # by 128: unsigned
 
 
 def decode(blocks):
@@ -26,3 +28,37 @@ def unpack(memory):
         return f16(address) * float32(level(code(address, index)))
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """Lanes 0, 1 take even blocks and lanes 2, 3 odd ones: a lane's eight bytes are eight values of each half."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    lookup = function(codebook.sixteen(ptx, SHIFTED))
+
+    def place(row, step, t):
+        return row + (8 * (t & 1) + 2)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        row = at - (8 * (t & 1) + 2)
+        raw[o] = ptx.ldg16_if(row, int32(18 * min(int32(8 * step + 2 * t), last)), wanted)
+        raw[o + 1] = ptx.ldg16_if(row, int32(18 * min(int32(8 * step + 2 * t + 1), last)), wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = (at + 18 * min(int32(8 * step + 2 * c + (t >> 1)), last)) & -4
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(start, 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        shift = uint32(shift ^ uint32(16 - ((t >> 1) << 4)))  # even blocks have their codes two bytes further
+        w0, w1 = lookup(ptx.shf_r(raw[o], raw[o + 1], shift), j)
+        w2, w3 = lookup(ptx.shf_r(raw[o + 1], raw[o + 2], shift), j)
+        return w0, w1, w2, w3
+
+    def scales(raw, head, t, part):
+        s0, s1 = ptx.h2f_lo(raw[head]), ptx.h2f_lo(raw[head + 1])
+        return s0, s1, float32(s0 * float32(-128)), float32(s1 * float32(-128))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 2, 4, 3, _fragment, planes=2, raised=False, offset=128, hop=32, tiled=False)

@@ -8,8 +8,9 @@
 value = (d * (scale - 32)) * level[code]
 """
 
-from . import fields
-from .iq4_nl import LEVELS
+from . import codebook, fields
+from .fragment import Fragment
+from .iq4_nl import LEVELS, SHIFTED
 
 
 def decode(blocks):
@@ -32,3 +33,36 @@ def unpack(memory):
         return f16(address) * float32(scale - 32) * float32(level(code(address, index)))
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """Lanes 0, 1 take even groups of 32 and lanes 2, 3 odd ones."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    lookup = function(codebook.sixteen(ptx, SHIFTED))
+
+    def place(row, step, t):
+        return row + (136 * step + 8 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o], raw[o + 1] = ptx.ldg64_if(at - 8 * t, 0, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        raw[o], raw[o + 1] = ptx.ldg64_if(at, 8 + 32 * c, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        w0, w1 = lookup(raw[o], j)
+        w2, w3 = lookup(raw[o + 1], j)
+        return w0, w1, w2, w3
+
+    def scales(raw, head, t, part):
+        low, high = uint32(raw[head + 1] >> uint32(8 * t)), uint32(raw[head] >> uint32(16 + 4 * t))
+        even = uint32(uint32(low & uint32(15)) | uint32(uint32(high & uint32(3)) << uint32(4)))
+        odd = uint32(uint32(uint32(low >> uint32(4)) & uint32(15)) | uint32(uint32(high & uint32(12)) << uint32(2)))
+        d = ptx.h2f_lo(raw[head])
+        s0, s1 = float32(d * float32(int32(int32(even) - 32))), float32(d * float32(int32(int32(odd) - 32)))
+        return s0, s1, float32(s0 * float32(-128)), float32(s1 * float32(-128))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 2, 4, 2, _fragment, planes=2, raised=False, offset=128, hop=32, tiled=False)

@@ -7,6 +7,7 @@ value = 2**(e - 128) * twice the E2M1 number, which is a whole number
 """
 
 from . import fields
+from .fragment import Fragment
 
 DOUBLED = bytes(n & 255 for n in (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))  # code 8 is plain zero here
 
@@ -31,3 +32,56 @@ def unpack(memory):
         return float_of_bits(bits) * float32(doubled(code(address, index)))
 
     return element
+
+
+def halves(ptx):
+    """Function (word of eight E2M1 numbers, plane j) -> registers (0, 2) and (1, 3) of the low (0) or high (1) halves of its
+    bytes: a half with those bits is 2**-14 times the number, so 2**-24 times 512 of what is doubled."""
+    uint32 = ptx.u32
+
+    def pairs(word, j):
+        size, sign, up, top = uint32(0x0E000E00), uint32(0x80008000), uint32(9 - 4 * j), uint32(12 - 4 * j)
+        odd = uint32(word >> uint32(8))
+        return (
+            uint32(uint32(uint32(word << up) & size) | uint32(uint32(word << top) & sign)),
+            uint32(uint32(uint32(odd << up) & size) | uint32(uint32(odd << top) & sign)),
+        )
+
+    return pairs
+
+
+def _fragment(ptx, base, function):
+    """Lanes 0, 1 take even blocks and lanes 2, 3 odd ones; blocks lie at any byte, so the lane's first place is kept."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    pairs = function(halves(ptx))
+
+    def place(row, step, t):
+        return row + (8 * (t & 1) + 1)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        row = at - (8 * (t & 1) + 1)
+        raw[o] = ptx.ldg8_if(row, int32(17 * min(int32(8 * step + 2 * t), last)), wanted)
+        raw[o + 1] = ptx.ldg8_if(row, int32(17 * min(int32(8 * step + 2 * t + 1), last)), wanted)
+        raw[o + 2] = uint32(uint32(int32(at) + (t >> 1)) << uint32(3))
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = (at + 17 * min(int32(8 * step + 2 * c + (t >> 1)), last)) & -4
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(start, 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        shift = uint32(raw[head + 2] + uint32(16 * c))  # two blocks are 34 bytes; shf_r takes it modulo 32
+        w0, w1 = pairs(ptx.shf_r(raw[o], raw[o + 1], shift), j)
+        w2, w3 = pairs(ptx.shf_r(raw[o + 1], raw[o + 2], shift), j)
+        return w0, w1, w2, w3
+
+    def scales(raw, head, t, part):
+        """2**(e - 128 - 9), 0 where that is below the smallest normal number."""
+        s0 = ptx.bits2f(uint32(uint32(max(int32(int32(raw[head]) - 10), int32(0))) << uint32(23)))
+        s1 = ptx.bits2f(uint32(uint32(max(int32(int32(raw[head + 1]) - 10), int32(0))) << uint32(23)))
+        return s0, s1, float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 3, 4, 3, _fragment, planes=2, raised=False, hop=32, minimum=False, tiled=False)

@@ -7,7 +7,8 @@ value = scale / 2 * twice the E2M1 number, which is a whole number
 """
 
 from . import fields
-from .mxfp4 import DOUBLED
+from .fragment import Fragment
+from .mxfp4 import DOUBLED, halves
 
 
 def decode(blocks):
@@ -37,3 +38,42 @@ def unpack(memory):
         return float32(mantissa) * float_of_bits((exponent - 11 + 127) << 23) * float32(doubled(code(address, index)))
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """A step is two blocks; lanes 0, 1 take the low and high halves of one group's bytes, lanes 2, 3 of the next."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    pairs = function(halves(ptx))
+
+    def place(row, step, t):
+        return row + 8 * (t >> 1)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        block = min(int32(2 * step + (t >> 1)), last)
+        raw[o] = ptx.ldg16_if(at - 8 * (t >> 1), int32(36 * block + 2 * (t & 1)), wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = at + 36 * min(int32(2 * step + (c >> 1)), last)
+        raw[o] = ptx.ldg32_if(start, 4 + 16 * (c & 1), wanted)
+        raw[o + 1] = ptx.ldg32_if(start, 8 + 16 * (c & 1), wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        half = uint32((t & 1) << 2)
+        w0, w1 = pairs(uint32(raw[o] >> half), 0)
+        w2, w3 = pairs(uint32(raw[o + 1] >> half), 0)
+        return w0, w1, w2, w3
+
+    def scales(raw, head, t, part):
+        """E4M3 bits are 2**-8 of their value as float16 bits; a quarter of that is half the scale, 2**-9 for the codes."""
+        first, second = uint32(raw[head] & uint32(0x7F)), uint32(uint32(raw[head] >> uint32(8)) & uint32(0x7F))
+        if first == 0x7F:
+            first = uint32(0)
+        if second == 0x7F:
+            second = uint32(0)
+        both = uint32(uint32(first << uint32(7)) | uint32(second << uint32(23)))
+        return float32(ptx.h2f_lo(both) * float32(0.25)), float32(ptx.h2f_hi(both) * float32(0.25)), float32(0), float32(0)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(128, 1, 4, 2, _fragment, minimum=False, tiled=False)

@@ -7,6 +7,7 @@ value = d where the bit is set, otherwise -d
 """
 
 from . import fields
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -22,3 +23,37 @@ def unpack(memory):
         return f16(address) * float32(2 * bit(address, index) - 1)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """A step is two blocks. A lane has one byte of each 32 values."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(row, step, t):
+        return row + t
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - t, int32(18 * min(int32(2 * step + (t >> 1)), last)), wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        start = at + 18 * min(int32(2 * step + c), last)
+        for i in range(4):
+            raw[o + i] = ptx.ldg8_if(start, 2 + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        bits, one = uint32(raw[o + j] * uint32(0x4001)), uint32(0x00010001)  # bit 2 comes to the upper half, 14 further
+        return (
+            uint32(uint32(bits & one) | base),
+            uint32(uint32(uint32(bits >> uint32(1)) & one) | base),
+            uint32(uint32(uint32(bits >> uint32(4)) & one) | base),
+            uint32(uint32(uint32(bits >> uint32(5)) & one) | base),
+        )
+
+    def scales(raw, head, t, part):
+        d = ptx.h2f_lo(raw[head])
+        return float32(d + d), float32(d + d), float32(-d), float32(-d)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 1, 2, 4, _fragment, planes=4, offset=0.5, tiled=False)

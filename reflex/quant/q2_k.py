@@ -9,6 +9,7 @@ value = (d * scale) * quant - dmin * minimum
 """
 
 from . import fields
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -28,3 +29,44 @@ def unpack(memory):
         return scale * float32(quant(address, index)) - f16(address + 82) * float32(both >> 4)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """A part is half a block: the same 32 bytes hold four planes."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(row, step, t):
+        return row + (84 * step + 8 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 6 * t, 0, wanted)
+        raw[o + 1] = ptx.ldg16_if(at - 6 * t, 8, wanted)
+        raw[o + 2] = ptx.ldg32_if(at - 8 * t, 80, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        raw[o] = ptx.ldg32_if(at, 16 + 32 * c, wanted)
+        raw[o + 1] = ptx.ldg32_if(at, 20 + 32 * c, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        low, even, odd = uint32(0x00030003), uint32(2 * j), uint32(2 * j + 8)
+        return (
+            uint32(uint32(uint32(raw[o] >> even) & low) | base),
+            uint32(uint32(uint32(raw[o] >> odd) & low) | base),
+            uint32(uint32(uint32(raw[o + 1] >> even) & low) | base),
+            uint32(uint32(uint32(raw[o + 1] >> odd) & low) | base),
+        )
+
+    def scales(raw, head, t, part):
+        pair, both = raw[head + part], raw[head + 2]
+        d, dmin = ptx.h2f_lo(both), float32(-ptx.h2f_hi(both))
+        return (
+            float32(d * float32(int32(pair & uint32(15)))),
+            float32(d * float32(int32(uint32(pair >> uint32(8)) & uint32(15)))),
+            float32(dmin * float32(int32(uint32(pair >> uint32(4)) & uint32(15)))),
+            float32(dmin * float32(int32(pair >> uint32(12)))),
+        )
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 3, 2, 2, _fragment, planes=4, parts=2, tiled=False)

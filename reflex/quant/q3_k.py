@@ -10,6 +10,7 @@ value = (d * (scale - 32)) * (low + 4 * bit - 4)
 """
 
 from . import fields
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -31,3 +32,49 @@ def unpack(memory):
         return f16(address + 108) * float32(code - 32) * float32(quant - 4)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    """A part is half a block: 32 bytes of low bits hold four planes; the other bits lie in one run for both parts."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def place(row, step, t):
+        return row + (110 * step + 8 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(at & -4, 4 * i, wanted)
+        raw[o + 3] = ptx.ldg16_if(at - 6 * t, 96, wanted)
+        raw[o + 4] = ptx.ldg16_if(at - int32(8 * t - 2 * (t & 1)), 104, wanted)
+        raw[o + 5] = ptx.ldg16_if(at - 8 * t, 108, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(at & -4, 32 + 32 * c + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        low, high, even, odd, plane = uint32(0x00030003), uint32(0x00040004), uint32(2 * j), uint32(2 * j + 8), uint32(4 * c + j)
+        a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)
+        x, y = ptx.shf_r(raw[head], raw[head + 1], shift), ptx.shf_r(raw[head + 1], raw[head + 2], shift)
+        x_even, x_odd = uint32(x << uint32(2)), uint32(x >> uint32(6))  # the bit of plane 0 at bit 2
+        y_even, y_odd = uint32(y << uint32(2)), uint32(y >> uint32(6))
+        return (
+            uint32(uint32(uint32(a >> even) & low) | uint32(uint32(uint32(x_even >> plane) & high) | base)),
+            uint32(uint32(uint32(a >> odd) & low) | uint32(uint32(uint32(x_odd >> plane) & high) | base)),
+            uint32(uint32(uint32(b >> even) & low) | uint32(uint32(uint32(y_even >> plane) & high) | base)),
+            uint32(uint32(uint32(b >> odd) & low) | uint32(uint32(uint32(y_odd >> plane) & high) | base)),
+        )
+
+    def scales(raw, head, t, part):
+        low = uint32(raw[head + 3] >> uint32(4 * part))
+        high = uint32(raw[head + 4] >> uint32(4 * part + 2 * (t >> 1)))
+        code = uint32(uint32(low & uint32(0x0F0F)) | uint32(uint32(high & uint32(0x0303)) << uint32(4)))
+        d = ptx.h2f_lo(raw[head + 5])
+        s0 = float32(d * float32(int32(int32(code & uint32(255)) - 32)))
+        s1 = float32(d * float32(int32(int32(code >> uint32(8)) - 32)))
+        return s0, s1, float32(s0 * float32(-4)), float32(s1 * float32(-4))
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 6, 2, 3, _fragment, planes=4, parts=2, offset=4, tiled=False)

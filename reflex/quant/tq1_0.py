@@ -10,6 +10,7 @@ value = d * (digit - 1)
 """
 
 from . import fields
+from .fragment import Fragment
 
 _POWERS = (1, 3, 9, 27, 81)
 _PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))  # first byte, bytes, digits
@@ -40,3 +41,87 @@ def unpack(memory):
         return f16(address + 52) * float32(((fraction * 3) >> 8) - 1)
 
     return element
+
+
+def _digits(ptx):
+    """Function (word of four bytes, power of 3) -> 256 times a digit of each byte, as registers (0, 2) and (1, 3)."""
+    uint32 = ptx.u32
+
+    def digits(word, power):
+        byte, top = uint32(0x00FF00FF), uint32(0x03000300)
+        even = uint32(uint32(uint32(word & byte) * power) & byte)
+        odd = uint32(uint32(uint32(uint32(word >> uint32(8)) & byte) * power) & byte)
+        return uint32(uint32(even * uint32(3)) & top), uint32(uint32(odd * uint32(3)) & top)
+
+    return digits
+
+
+def _power(ptx):
+    """Function (unit below 7, lane) -> the power of 3 that brings the digit to the front."""
+    uint32 = ptx.u32
+
+    def power_of(unit, t):
+        power = uint32(1)
+        if unit == 1:
+            power = uint32(3)
+        if unit == 2 or unit == 6:
+            power = uint32(9)
+        if unit == 3:
+            power = uint32(27)
+        if unit == 4:
+            power = uint32(81)
+        if unit >= 5 and t >= 2:
+            power = uint32(power * uint32(3))
+        return power
+
+    return power_of
+
+
+def _fragment(ptx, base, function):
+    """Units 0 to 4 are the digits of the first 32 bytes; 5, 6 and half of 7 those of the next 16; the rest of the last four."""
+    uint32, float32 = ptx.u32, ptx.f32
+    digits, power_of = function(_digits(ptx)), function(_power(ptx))
+
+    def place(row, step, t):
+        return row + 54 * step
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        start = at & -4
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(start + 8 * t, 4 * i, wanted)
+            raw[o + 3 + i] = ptx.ldg32_if(start + 8 * (t & 1), 32 + 4 * i, wanted)
+        raw[o + 6] = ptx.ldg32_if(start, 48, wanted)
+        raw[o + 7] = ptx.ldg32_if(start, 52, wanted)
+        raw[o + 8] = ptx.ldg16_if(at, 52, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        pass
+
+    def codes(raw, head, o, c, j, t, shift):
+        unit = 4 * c + j
+        first = head + 3
+        if unit < 5:
+            first = head
+        a, b = ptx.shf_r(raw[first], raw[first + 1], shift), ptx.shf_r(raw[first + 1], raw[first + 2], shift)
+        power = power_of(unit, t)
+        next_power = power
+        if unit == 7:
+            power, next_power = uint32(81), uint32(81)
+            if t >= 2:
+                a = ptx.shf_r(raw[head + 6], raw[head + 7], shift)
+                b = a
+                power = uint32(1 + 8 * (t & 1))
+                next_power = uint32(3 * power)
+        w0, w1 = digits(a, power)
+        w2, w3 = digits(b, next_power)
+        return w0, w1, w2, w3
+
+    def scales(raw, head, t, part):
+        d = ptx.h2f_lo(raw[head + 8])
+        s = float32(d * float32(1 / 256))
+        return s, s, float32(-d), float32(-d)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 9, 2, 0, _fragment, planes=4, offset=256, tiled=False)

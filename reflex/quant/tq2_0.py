@@ -7,6 +7,7 @@ value = d * (quant - 1)
 """
 
 from . import fields
+from .fragment import Fragment
 
 
 def decode(blocks):
@@ -22,3 +23,36 @@ def unpack(memory):
         return f16(address + 64) * float32(quant(address, index) - 1)
 
     return element
+
+
+def _fragment(ptx, base, function):
+    uint32, float32 = ptx.u32, ptx.f32
+
+    def place(row, step, t):
+        return row + (66 * step + 8 * t)
+
+    def load_head(at, step, t, last, wanted, raw, o):
+        raw[o] = ptx.ldg16_if(at - 8 * t, 64, wanted)
+
+    def load_chunk(at, step, t, last, c, wanted, raw, o):
+        for i in range(3):
+            raw[o + i] = ptx.ldg32_if(at & -4, 32 * c + 4 * i, wanted)
+
+    def codes(raw, head, o, c, j, t, shift):
+        low, even, odd = uint32(0x00030003), uint32(2 * j), uint32(2 * j + 8)
+        a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)
+        return (
+            uint32(uint32(uint32(a >> even) & low) | base),
+            uint32(uint32(uint32(a >> odd) & low) | base),
+            uint32(uint32(uint32(b >> even) & low) | base),
+            uint32(uint32(uint32(b >> odd) & low) | base),
+        )
+
+    def scales(raw, head, t, part):
+        d = ptx.h2f_lo(raw[head])
+        return d, d, float32(-d), float32(-d)
+
+    return place, load_head, load_chunk, codes, scales
+
+
+FRAGMENT = Fragment(256, 1, 2, 3, _fragment, planes=4, offset=1, tiled=False)

@@ -136,7 +136,8 @@ def _unless_skipped(load, count):
     return load_if
 
 
-ldg16_if, ldg32_if, ldg64_if, ldg128_if = (_unless_skipped(f, n) for f, n in ((ldg16, 1), (ldg32, 1), (ldg64, 2), (ldg128, 4)))
+ldg8_if, ldg16_if, ldg32_if = (_unless_skipped(f, 1) for f in (ldg8, ldg16, ldg32))
+ldg64_if, ldg128_if = _unless_skipped(ldg64, 2), _unless_skipped(ldg128, 4)
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))
 ldgf4_if, ldf4_if = _unless_skipped(ldgf4, 4), _unless_skipped(ldf4, 4)
@@ -149,6 +150,14 @@ sts16, sts32, sts64, sts128 = (_storer(c, "s") for c in ("H", "I", "2I", "4I"))
 stsf, stsf2, stsf4 = (_storer(c, "s") for c in ("f", "2f", "4f"))
 st_release = st_rel32 = st_release_sys = st32
 st_ll = st64
+
+
+def lookup(data, count):
+    """What reads a table: signed bytes, or entries of `count` words."""
+    if not count:
+        return memoryview(data).cast("b").__getitem__
+    entries = memoryview(data).cast("I")
+    return entries.__getitem__ if count == 1 else lambda index: tuple(entries[count * index : count * index + count])
 
 
 def prefetch_l2(place, index):

@@ -58,7 +58,7 @@ class _Rewriter(ast.NodeTransformer):
         origin = known._defn.__module__.rpartition(".")[2] if type(known).__name__ == "_Intrinsic" else None
         if origin == "memory" and "data" in vars(known):  # a table
             symbol = f"_table_{len(self.scope)}"
-            self.scope[symbol] = memoryview(known.data).cast("b").__getitem__
+            self.scope[symbol] = memory.lookup(known.data, known.words)
             node.func = ast.copy_location(ast.Name(symbol, ast.Load()), node)
         elif origin == "memory":
             node.func = ast.parse(f"_memory[{known._name!r}]", mode="eval").body

@@ -22,7 +22,7 @@ from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import attention, backend, decode, fusion, gpu, launch, memory, persistent, products
+from reflex.backends.cuda import attention, backend, decode, fusion, launch, memory, persistent, products
 from reflex.backends.cuda.lowering import Lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
@@ -49,7 +49,8 @@ from reflex.kernels.cuda import (
 from reflex.kernels.cuda.compile import load_all
 from reflex.ops.gated import UNITS
 from reflex.program import build
-from reflex.quant.types import TYPES
+from reflex.quant.fragment import MANY
+from reflex.quant.types import TYPES, by_name
 
 KERNELS = load_all()
 MULTIPROCESSORS, REGISTERS = 132, 64
@@ -75,11 +76,16 @@ class Images:
 class Launches(list):
     """A chain that only remembers: (kernel, grid, values, dynamic shared bytes)."""
 
+    def __init__(self):
+        self.overlaps = []
+
     def add(self, kernel, grid, values, shared=0, overlap=True):
         self.append((kernel, (*grid, 1, 1)[:3], list(values), shared))
+        self.overlaps.append(overlap)
 
     def repeat(self, first, last, changes=()):
         start = len(self)
+        self.overlaps += self.overlaps[first:last]
         self.extend((kernel, grid, list(values), shared) for kernel, grid, values, shared in self[first:last])
         for row, parameter, value in changes:
             self[start + row - first][2][parameter] = value
@@ -155,6 +161,7 @@ GRIDS = {
     r"gated_\w+|add": lambda k, v: (ceil(v[2], 4 * k.threads),),
     "bias|temper": lambda k, v: (ceil(v[2], 4 * k.threads), "rows"),
     r"unary_\w+|clamp|scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
+    r"expand_\w+": lambda k, v: (ceil(v[2], expand.VALUES),),
     r"linear_plain_\w+": lambda k, v: (ceil(v[5], linear_plain.WARPS),),
     r"linear_row_\w+": one_row,
     r"linear_dot_\w+": integer_row,
@@ -221,9 +228,22 @@ def test_token_tiles():
 def test_every_format_has_its_kernels():
     for block in TYPES.values():
         name = block.name
-        assert (f"linear_row_{name}" in KERNELS) == products.in_fragments(block.id), name
-        assert all((f"linear_rows_{most}_{name}" in KERNELS) == products.in_fragments(block.id) for most in products.FEW), name
-        assert f"linear_plain_{name}" in KERNELS and f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
+        record = products.fragment_of(block.id)
+        tokens = () if record is None else products.FEW if record.tiled else (products.UNTILED,)
+        assert (f"linear_row_{name}" in KERNELS) == bool(record), name
+        assert {most for most in products.FEW if f"linear_rows_{most}_{name}" in KERNELS} == set(tokens), name
+        assert (f"linear_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
+        assert f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
+    assert products.fragment_of(by_name(MANY).id).tiled
+
+
+def test_weights_made_half_floats_are_read_behind_the_launch_that_makes_them(lowered):
+    for _, _, chain in lowered:
+        for i, (kernel, _, values, _) in enumerate(chain):
+            if kernel.name.startswith("linear_tiles") and chain[i - 1][0].name.startswith("expand"):
+                assert (not chain.overlaps[i] and values[4] == chain[i - 1][2][1]) or values[11] == chain[i - 1][2][1]
+            elif not kernel.name.startswith("linear_tiles"):
+                assert chain.overlaps[i] or not i
 
 
 def test_modes_and_activations():
@@ -279,7 +299,7 @@ def test_pages():
 
 
 def test_expansion():
-    assert gpu.EXPANDED_AT_ONCE == expand.VALUES
+    assert memory.EXPANDED_AT_ONCE == expand.VALUES
 
 
 def test_logits():

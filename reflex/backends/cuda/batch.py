@@ -25,14 +25,14 @@ class Batch:
         self.selected = {}  # buffer -> address of its wanted rows
         self.own = []  # (row, parameter, step, word) of the layer being lowered
 
-    def _add(self, kernel, grid, values, shared=0):
+    def _add(self, kernel, grid, values, shared=0, alone=False):
         row = len(self.chain)
         for i, value in enumerate(values):
             if type(value) is Own:
                 self.own.append((row, i, value.step, value.word))
         plain = [value.word(value.step) if type(value) is Own else value for value in values]
         # The first launch waits for the copy of the request, so that later ones may read it before they wait.
-        self.chain.add(self.image.kernel(kernel), (*grid, 1, 1)[:3], plain, shared, overlap=row > 0)
+        self.chain.add(self.image.kernel(kernel), (*grid, 1, 1)[:3], plain, shared, overlap=row > 0 and not alone)
 
     def _angles(self, index):
         return self.memory.named(f"angles {index}", 8 * self.memory.rows * len(self.program.ropes[index].frequencies))

@@ -8,9 +8,8 @@ from ...errors import ReflexError
 from ...quant.types import by_id
 from . import device, module, upload
 from .launch import Chain
-from .memory import WEIGHTS, Layout
+from .memory import EXPANDED_AT_ONCE, WEIGHTS, Layout
 
-EXPANDED_AT_ONCE = 2048  # values per block of the kernels expand_*
 LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
 
 

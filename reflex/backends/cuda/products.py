@@ -1,13 +1,17 @@
 """Launches of matrix products: which kernel fits the number of tokens and the block formats, and how it is divided.
 
-One token: linear_row. A few: linear_rows. More: linear_tiles, on tensor cores. Formats without fragments (quant/fragment.py):
-linear_plain, which unpacks value by value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+One token: linear_row. A few: linear_rows. More: linear_tiles, on tensor cores. Formats that are not `tiled` (quant/fragment.py)
+have kernels for 16 tokens, taken again for the next 16; for many tokens their weights become half floats first, a slab of
+rows at a time. Formats without fragments, and columns that are no multiple of 32: linear_plain, which unpacks value by
+value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
 """
 
 from ...quant import load
-from ...quant.types import by_id, row_bytes
+from ...quant.fragment import MANY
+from ...quant.types import by_id, by_name, row_bytes
 from .batch import Batch
 from .fusion import ACTIVATIONS
+from .memory import EXPANDED_AT_ONCE, up
 from .parameters import Own, blocks
 
 MODES = {"store": 0, "add": 1, "gated": 2}
@@ -21,11 +25,13 @@ RESIDENT = 3  # blocks of linear_row that share a multiprocessor
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
+UNTILED, AGAIN = 16, 64  # tokens of linear_rows_* for formats that are not tiled, and up to which it is launched again
+SLAB_BYTES, SLAB_ROWS = 32 << 20, 128  # of weights made half floats, which a level 2 cache still holds; a multiple of rows
 
 
-def in_fragments(kind):
-    """Whether a block format has kernels on tensor cores."""
-    return hasattr(load(by_id(kind).name), "FRAGMENT")
+def fragment_of(kind):
+    """The record by which a block format has kernels on tensor cores, or None."""
+    return getattr(load(by_id(kind).name), "FRAGMENT", None)
 
 
 def area(x, y):
@@ -59,9 +65,7 @@ class Products(Batch):
         norm = Own(self._weight(0), record.norm) if record.norm else 0
         normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
         source = source, norm, normed, float(eps), columns
-        if not all(in_fragments(size[0]) for size in sizes):
-            self._slow(record, source, sizes, outs, rows)
-        elif rows == 1 and not self.reach:
+        if rows == 1 and not self.reach and not any(self._is_plain(size) for size in sizes):
             self._row(record, source, sizes, outs)
         else:
             self._many(record, source, sizes, outs, rows)
@@ -91,16 +95,17 @@ class Products(Batch):
             self._row_launch(kernel, group, source, self._tail(record))
 
     def _groups(self, parts):
-        """{kernel: parts}. A block format may have integer dot products, which are faster; else formats of equal block size
-        share a launch."""
+        """{kernel: parts}. A block format may have integer dot products, which are faster; else tiled formats of equal block
+        size share a launch."""
         groups = {}
-        others = {size[0] for _, size, _ in parts if self._dot(size[0]) not in self.image}
-        lengths = {by_id(kind).elements for kind in others}
+        others = {size[0] for _, size, _ in parts if self._dot(size[0]) not in self.image and fragment_of(size[0]).tiled}
+        shared = {f"linear_row_{by_id(kind).elements}" for kind in others}
+        together = len(others) > 1 and len(shared) == 1 and all(kernel in self.image for kernel in shared)
         for part in parts:
             kind = part[1][0]
             kernel = self._dot(kind)
             if kernel not in self.image:
-                kernel = "linear_row_" + (by_id(kind).name if len(others) == 1 or len(lengths) > 1 else str(next(iter(lengths))))
+                kernel = next(iter(shared)) if together and kind in others else f"linear_row_{by_id(kind).name}"
             groups.setdefault(kernel, []).append(part)
         return groups
 
@@ -153,19 +158,71 @@ class Products(Batch):
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
         pairs, factors = self._halves(source, rows)
-        apart = record.mode == "gated" and sizes[0][0] != sizes[1][0]  # the kernel wants gate and up alike
+        apart = record.mode == "gated" and (sizes[0][0] != sizes[1][0] or self._is_plain(sizes[0]))  # kernels want them alike
         if apart:
             outs = self._own_outs(record, rows)
         tail = (0, 0, 1.0) if apart else self._tail(record)
-        inputs = pairs, factors, rows, source[-1]
-        tokens = 0 if self.reach else next((most for most in FEW if rows <= most), 0)
-        if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
-            self._few(tokens, record.steps, inputs, sizes, outs, tail)
-        else:
-            values = (*inputs, *self._segments(record.steps, sizes, outs, True), *tail)
-            self._tiles(sizes, values, tail[0] == MODES["gated"], rows)
+        ways = {}
+        for part in zip(record.steps, sizes, outs, strict=True):
+            ways.setdefault(self._way(part[1]), []).append(part)
+        for way, parts in ways.items():
+            way((pairs, factors, rows, source[-1]), *zip(*parts, strict=True), tail)
         if apart:
             self._gate(record, outs, rows)
+
+    @staticmethod
+    def _is_plain(size):
+        return size[1] % 32 != 0 or fragment_of(size[0]) is None
+
+    def _way(self, size):
+        if self._is_plain(size):
+            return self._plain
+        return self._tiled if fragment_of(size[0]).tiled else self._untiled
+
+    def _tiled(self, inputs, steps, sizes, outs, tail):
+        tokens = 0 if self.reach else next((most for most in FEW if inputs[2] <= most), 0)
+        if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
+            self._few(tokens, steps, inputs, sizes, outs, tail)
+        else:
+            values = (*inputs, *self._segments(steps, sizes, outs, True), *tail)
+            self._tiles(sizes, values, tail[0] == MODES["gated"], inputs[2])
+
+    def _untiled(self, inputs, steps, sizes, outs, tail):
+        pairs, factors, rows, columns = inputs
+        if rows > AGAIN or self.reach:
+            parts = list(zip(steps, sizes, outs, strict=True))
+            for some in [parts] if tail[0] == MODES["gated"] else [[part] for part in parts]:
+                self._expanded(inputs, some, tail)
+            return
+        for first in range(0, rows, UNTILED):
+            now = pairs + first * 2 * columns, factors + 4 * first, min(UNTILED, rows - first), columns
+            places = [(out + 4 * first * stride, stride) for out, stride in outs]
+            self._few(UNTILED, steps, now, sizes, places, tail)
+
+    def _expanded(self, inputs, parts, tail):
+        """The product of a matrix, or of gate and up together, whose weights are made half floats, a slab of rows at a time."""
+        kind, columns, count = parts[0][1]
+        slab = max(SLAB_ROWS, SLAB_BYTES // (2 * columns * len(parts)) & -SLAB_ROWS)
+        size = 2 * min(slab, up(count, SLAB_ROWS)) * columns
+        scratch = self.memory.named(f"weights as {MANY} {len(parts) * size}", len(parts) * size)
+        for first in range(0, count, slab):
+            rows, values, skipped = min(slab, count - first), [], first * row_bytes(kind, columns)
+            for i, (step, _, (out, stride)) in enumerate(parts):
+                weights = Own(lambda step, at=skipped: self._matrix(step) + at, step)
+                bias = Own(lambda step, at=4 * first: self._bias(step) + at, step) if step.weights[1] else 0
+                grid = (blocks(rows * columns, EXPANDED_AT_ONCE),)
+                self._add("expand_" + by_id(kind).name, grid, (weights, scratch + i * size, rows * columns, 0))
+                values += [scratch + i * size, by_name(MANY).id, rows, bias, 1 if bias else 0, out + 4 * first, stride]
+            values += [0] * (7 * (SEGMENTS - len(parts)))
+            sizes = [(by_name(MANY).id, columns, rows)] * len(parts)
+            self._tiles(sizes, (*inputs, *values, *tail), tail[0] == MODES["gated"], inputs[2], alone=True)
+
+    def _plain(self, inputs, steps, sizes, outs, tail):
+        """One launch each, weights unpacked value by value."""
+        for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
+            bias = Own(self._bias, step) if step.weights[1] else 0
+            values = (*inputs, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, tail[0], tail[2])
+            self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), values)
 
     def _few(self, tokens, steps, inputs, sizes, outs, tail):
         """The product of a few tokens: a launch for each type among the matrices."""
@@ -179,8 +236,8 @@ class Products(Batch):
             values = (*inputs, *self._segments(own, some, apart, True), *tail, splits)
             self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), values)
 
-    def _tiles(self, sizes, values, gated, rows):
-        """The widest tiles that still keep the multiprocessors busy."""
+    def _tiles(self, sizes, values, gated, rows, alone=False):
+        """The widest tiles that still keep the multiprocessors busy. `alone`: the weights come from the launch in front."""
 
         def grid(tokens, tile_rows):
             """(token tiles, weight tiles)."""
@@ -191,7 +248,7 @@ class Products(Batch):
         fitting = [tile for tile in TOKEN_TILES if tile[1] == 32 or tile[1] < 2 * most]
         busy = (tile for tile in fitting if area(*grid(*tile[1:3])) >= tile[3] * self.multiprocessors)
         name, tokens, tile_rows, _ = next(busy)
-        self._add(f"linear_tiles_{name}", grid(tokens, tile_rows), values, TOKEN_TILE_BYTES)
+        self._add(f"linear_tiles_{name}", grid(tokens, tile_rows), values, TOKEN_TILE_BYTES, alone)
 
     def _gate(self, record, outs, rows):
         """The activation of a feed-forward whose gate and up lie in buffers of their own."""
@@ -213,16 +270,3 @@ class Products(Batch):
         made = self.memory.halves()
         self._add("halves", (rows,), (*source, source[-1], *made))
         return made
-
-    def _slow(self, record, source, sizes, outs, rows):
-        """Products in formats without a matrix kernel of their own: one launch each, weights unpacked value by value."""
-        pairs, factors = self._halves(source, rows)
-        mode = 1 if record.mode == "add" else 0
-        if record.mode == "gated":
-            outs = self._own_outs(record, rows)
-        for step, (kind, columns, count), (out, stride) in zip(record.steps, sizes, outs, strict=True):
-            bias = Own(self._bias, step) if step.weights[1] else 0
-            values = (pairs, factors, rows, columns, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, mode)
-            self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), (*values, float(record.scale)))
-        if record.mode == "gated":
-            self._gate(record, outs, rows)

@@ -74,6 +74,7 @@ def to_ptx(kernel):
     symbol = re.search(r"\.visible \.entry (\w+)\(", text).group(1)
     text = re.sub(r"^\.common \.global .*NumbaEnv.*$\n", "", text.replace(symbol, kernel.name), flags=re.M)
     body = text.split(".address_size 64\n", 1)[1]
+    body = re.sub(r"(table_\w+)\$\d+", r"\1", body)  # NVVM numbers tables that several functions have
     # Numba numbers shared arrays per process: number them per kernel, so that the text does not depend on its company.
     arrays = {}
     body = re.sub(r"_cudapy_(\w)mem_\d+", lambda m: arrays.setdefault(m.group(), f"{kernel.name}_{m.group(1)}{len(arrays)}"), body)

@@ -1,6 +1,7 @@
 """linear_plain_<TYPE>: y = W h + b for weights of any block format, element by element through its `unpack`.
 
-The general path: every format, any number of rows, no tensor cores. h is given by `halves` (xh, factor) for `count`
+The general path: formats without fragments (quant/fragment.py) and floats in any number of columns, any number of tokens,
+no tensor cores. h is given by `halves` (xh, factor) for `count`
 tokens of `columns` values; W has `rows` rows. out[token * out_stride + row] becomes value + bias (mode 0) or grows by
 scale * (value + bias) (mode 1).
 
@@ -87,4 +88,5 @@ def product(block):
 
 
 for _block in TYPES.values():
-    product(_block)
+    if _block.elements == 1 or not hasattr(load(_block.name), "FRAGMENT"):
+        product(_block)

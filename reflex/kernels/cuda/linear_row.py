@@ -28,6 +28,7 @@ from .gated import FORMULAS
 WARPS = 8
 THREADS = 32 * WARPS
 FORMATS = bound()
+TILED = [f for f in FORMATS.values() if f.record.tiled]
 ROOMY = 40  # words of a step that a lane holds, above which a multiprocessor has room for one block less
 # words of shared memory: two passes' results of each warp; each warp's sum of squares; what undoes the scaling; what mode 1
 # adds to; each warp's unit and its turn; zeros, for lanes whose column is not meant; activations
@@ -81,7 +82,7 @@ def _scaled(format):
     narrow = format.record.elements // format.record.parts == 128  # columns of 16
     unit = float32(2.0**24)  # halves are 2**-24 of the codes
     raised_unit = float32(2.0**20)
-    less = float32(-format.record.offset)
+    less, with_minimum = float32(-format.record.offset), format.record.minimum
 
     def scaled(y, y8, raw, part, t, sh, line, c0, c1, c2, c3):
         s0, s1, m0, m1 = scales(raw, 0, t, part)
@@ -98,7 +99,7 @@ def _scaled(format):
             e0, e1, e2, e3 = ptx.lds128(sh, int32(line + LINE * (t >> 1) + 64 + 4 * (t & 1)))
             sum0 = float32(ptx.bits2f(e0) + ptx.bits2f(e1))
             sum1 = float32(ptx.bits2f(e2) + ptx.bits2f(e3))
-        if less < 0:  # codes have an offset
+        if not with_minimum:
             sum0, sum1 = float32(less * sum0), float32(less * sum1)
             y = ptx.fmaf(s1, ptx.fmaf(c1, odd, sum1), ptx.fmaf(s0, ptx.fmaf(c0, even, sum0), y))
             y8 = ptx.fmaf(u1, ptx.fmaf(c3, odd, sum1), ptx.fmaf(u0, ptx.fmaf(c2, even, sum0), y8))
@@ -445,12 +446,16 @@ def _kernel(formats):
 SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
 
 
-def _declare(name, formats):
-    blocks = (3 if held(formats) <= ROOMY else 2) - (len(formats) > 1)
-    kernel(SIGNATURE, threads=THREADS, blocks=blocks, name=f"linear_row_{name}")(_kernel(formats))
+def declare(name, formats, module):
+    """The kernel of some formats, for the file `module` (a kernel's image is that of its file)."""
+    roomy = held(formats) <= ROOMY and not any(f.record.heavy for f in formats)
+    blocks = (3 if roomy else 2) - (len(formats) > 1)
+    function = _kernel(formats)
+    function.__module__ = module
+    kernel(SIGNATURE, threads=THREADS, blocks=blocks, name=f"linear_row_{name}")(function)
 
 
-for _format in FORMATS.values():
-    _declare(_format.block.name, [_format])
-for _size in sorted({f.block.elements for f in FORMATS.values()} - {1}):
-    _declare(_size, [f for f in FORMATS.values() if f.block.elements == _size])
+for _format in TILED:
+    declare(_format.block.name, [_format], __name__)
+for _size in sorted({f.block.elements for f in TILED} - {1}):
+    declare(_size, [f for f in TILED if f.block.elements == _size], __name__)

@@ -19,7 +19,7 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device, kernel
-from .linear_row import FORMATS, WARPS, activated, first_step, held, lane_rows, locate, no_first, pick
+from .linear_row import TILED, WARPS, activated, first_step, held, lane_rows, locate, no_first, pick
 
 THREADS = 32 * WARPS
 SHRUNK = 2.0**-9  # codes become code * SHRUNK, their scales are divided by it: both fit float16
@@ -34,7 +34,7 @@ def twice(value):
 def _weights(format):
     """Device function: a lane's halves of one row in a unit, scaled."""
     record, codes = format.record, format.codes
-    plain, with_minimum, raised = record.offset is None, record.offset == 0, record.raised
+    plain, with_minimum, raised = record.offset is None, record.minimum, record.raised
     gain, raised_gain, less = (twice(v) for v in (SHRUNK * 2.0**24, SHRUNK * 2.0**20, -SHRUNK * (record.offset or 0)))
 
     def weights(raw, head, o, c, j, t, shift, scale, minimum):
@@ -66,7 +66,7 @@ def chosen(pair, odd):
 @cache
 def _scale(format):
     """Device function: (scale, minimum) of a row in a unit, as halves, each twice, from the lane that holds that column's."""
-    split, with_minimum = format.record.split, format.record.offset == 0
+    split, with_minimum = format.record.split, format.record.minimum
 
     def scale(scales, minimums, unit, lane):
         source, odd = int32((lane & 28) | (unit >> 1)), int32(unit & 1)
@@ -312,5 +312,5 @@ def made(format, tokens, pairs, module=__name__):
 
 SIGNATURE = "UFii" + "BiiFiFi" * 3 + "iifi"
 for _tokens in (8, 16):
-    for _format in FORMATS.values():
+    for _format in TILED:
         kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_rows_{_tokens}_{_format.block.name}")(made(_format, _tokens, 1))

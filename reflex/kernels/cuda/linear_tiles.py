@@ -27,7 +27,7 @@ from .fragments import bound
 from .gated import FORMULAS
 
 SIGNATURE = "UFii" + 3 * "BiiFiFi" + "iif"
-FORMATS = list(bound().values())
+FORMATS = [f for f in bound().values() if f.record.tiled]
 SHRUNK = 2.0**-9  # codes are halves of code * 2**-24 * gain; they become code * SHRUNK, scales are divided by it
 STAGE_COLUMNS = 128
 STAGE_WORDS, STAGE_PIECES, PIECE_BITS = 64, 16, 4  # of a token in a stage
@@ -55,7 +55,7 @@ class Shape:
 def _weights(format):
     """Device function: a lane's halves of one row in a unit, from its codes."""
     record = format.record
-    plain, with_minimum, codes = record.offset is None, record.offset == 0, format.codes
+    plain, with_minimum, codes = record.offset is None, record.minimum, format.codes
     raised = record.raised
     gain, raised_gain, less = (halves_of(v) for v in (SHRUNK * 2.0**24, SHRUNK * 2.0**20, -SHRUNK * (record.offset or 0)))
 
@@ -103,7 +103,7 @@ def _fetch(shape):
 def _scales(format):
     """Device functions: a lane keeps its columns' scales of a part, as halves; (scale, minimum) of a row in a unit, each twice."""
     record, scales = format.record, format.scales
-    head, split, with_minimum, grow = record.head, record.split, record.offset == 0, 1 / SHRUNK
+    head, split, with_minimum, grow = record.head, record.split, record.minimum, 1 / SHRUNK
 
     def keep(raw, t, part, kept):
         for r in range(LANE_ROWS):

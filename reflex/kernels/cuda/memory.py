@@ -8,7 +8,7 @@ name and the tables by their `data`.
 from hashlib import sha256
 
 from llvmlite import ir
-from numba.cuda import types
+from numba.cuda import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from .export import device
@@ -73,20 +73,36 @@ def bf16(address):
     return float_of_bits(u16(address) << 16)
 
 
+def _constant(builder, data):
+    """The bytes of a table, which a module holds once."""
+    name = _name(data)
+    constant = builder.module.globals.get(name)
+    if constant is None:
+        kind = ir.ArrayType(ir.IntType(8), len(data))
+        constant = ir.GlobalVariable(builder.module, kind, name, addrspace=DEVICE_SPACE)
+        constant.initializer = ir.Constant(kind, bytearray(data))
+        constant.global_constant = True
+        constant.linkage = "internal"
+        constant.align = 16
+    return constant
+
+
+def _name(data):
+    return f"table_{sha256(data).hexdigest()[:16]}"
+
+
+def _lookup(data, typing, count=0):
+    typing.__name__ = typing.__qualname__ = f"{_name(data)}_{count}"
+    entry = intrinsic(typing)
+    entry.data, entry.words = data, count
+    return entry
+
+
 def table(data):
     """Function index -> signed byte `index` of `data`; the bytes are a constant of the module. No bounds check."""
-    name = f"table_{sha256(data).hexdigest()[:16]}"
-    kind = ir.ArrayType(ir.IntType(8), len(data))
 
     def codegen(context, builder, signature, arguments):
-        constant = builder.module.globals.get(name)
-        if constant is None:
-            constant = ir.GlobalVariable(builder.module, kind, name, addrspace=DEVICE_SPACE)
-            constant.initializer = ir.Constant(kind, bytearray(data))
-            constant.global_constant = True
-            constant.linkage = "internal"
-            constant.align = 16
-        place = builder.gep(constant, [ir.Constant(_i64, 0), arguments[0]])
+        place = builder.gep(_constant(builder, data), [ir.Constant(_i64, 0), arguments[0]])
         value = builder.load(place, align=1)
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
         return builder.sext(value, _i64)
@@ -94,7 +110,24 @@ def table(data):
     def typing(typingctx, index):
         return _I64(_I64), codegen
 
-    typing.__name__ = typing.__qualname__ = name
-    entry = intrinsic(typing)
-    entry.data = data
-    return entry
+    return _lookup(data, typing)
+
+
+def words(data, count):
+    """Function uint32 index -> entry `index` of `data`, of `count` words: uint32, or a tuple of 2 or 4."""
+    kind = ir.VectorType(_i32, count) if count > 1 else _i32
+    result = types.UniTuple(types.uint32, count) if count > 1 else types.uint32
+
+    def codegen(context, builder, signature, arguments):
+        at = builder.mul(builder.zext(arguments[0], _i64), ir.Constant(_i64, 4 * count))
+        place = builder.gep(_constant(builder, data), [ir.Constant(_i64, 0), at])
+        value = builder.load(builder.bitcast(place, kind.as_pointer(DEVICE_SPACE)), align=4 * count)
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        if count == 1:
+            return value
+        return cgutils.pack_array(builder, [builder.extract_element(value, _i32(i)) for i in range(count)])
+
+    def typing(typingctx, index):
+        return result(types.uint32), codegen
+
+    return _lookup(data, typing, count)

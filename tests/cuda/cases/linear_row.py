@@ -13,6 +13,11 @@ def fast():
     return [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
 
 
+def tiled():
+    """Those with kernels for any number of tokens, and for several formats together."""
+    return [block for block in fast() if quant.load(block.name).FRAGMENT.tiled]
+
+
 class Matrix:
     """Random weights [rows, columns] of one type; `values` in float64."""
 
@@ -86,7 +91,7 @@ def cases():
         for rows, columns, splits in ((1, size, 1), (33, 512 + size % 256, 4)):
             yield case(f"{rows}x{columns}", [Matrix(block, rows, columns, random)], columns, random, splits=splits)
     for size in (32, 256):  # what real files mix, and every mode
-        blocks = [b for b in fast() if b.elements == size]
+        blocks = [b for b in tiled() if b.elements == size]
         for i, block in enumerate(blocks):
             other = blocks[(i + 1) % len(blocks)]
             columns = 768

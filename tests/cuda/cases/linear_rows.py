@@ -3,7 +3,7 @@ from run import Case
 
 from reflex.ops.gated import UNITS
 
-from .linear_row import NOTHING, Matrix, Weights, fast, layout, tiles
+from .linear_row import NOTHING, Matrix, Weights, fast, layout, tiled, tiles
 
 
 def halves(x):
@@ -54,6 +54,10 @@ def cases():
     random = numpy.random.default_rng(9)
     for i, block in enumerate(fast()):
         columns = 512 + max(block.elements, 32) % 256
+        if block not in tiled():
+            some = [Matrix(block, 33, columns, random, biased=True)]
+            yield case("5", some, 5 + i % 12, columns, random, splits=1 + i % 2, tokens=16)
+            continue
         yield case("5", [Matrix(block, 33, columns, random, biased=True)], 5, columns, random, splits=1 + i % 2)
         yield case("16", [Matrix(block, 17, 256, random)], 16, 256, random, splits=8, tokens=16)
         pair = [Matrix(block, 20, 256, random), Matrix(block, 20, 256, random, biased=True)]
@@ -61,7 +65,7 @@ def cases():
         one, count = [Matrix(block, 33, columns, random, biased=True)], (17, 25, 31, 32)[i % 4]
         yield case("32", one, count, columns, random, splits=1 + i % 2, tokens=32)
         yield case("gated-32", pair, 32 - i, 256, random, mode=2, act=i % 2, splits=8, tokens=32)
-    block = fast()[-2]
+    block = tiled()[-2]
     three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 130)]
     for splits in (1, 2, 8):
         yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5)

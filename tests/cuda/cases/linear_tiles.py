@@ -1,17 +1,16 @@
 import numpy
 from run import Case
 
-from reflex import quant
 from reflex.ops.gated import UNITS
-from reflex.quant.types import TYPES
 
 from .halves import halves, stored
 from .linear_plain import weights_of
+from .linear_row import tiled
 
 TILES = {"32_narrow": (32, 32), "32": (32, 64), "64": (64, 128)}  # tokens and weight rows of a block
 SHARED = 65536
 UNUSED = numpy.zeros(1, "u1"), 0, 0, numpy.zeros(1, "f4"), 0, numpy.zeros(1, "f4"), 0
-FORMATS = [block for block in TYPES.values() if hasattr(quant.load(block.name), "FRAGMENT")]
+FORMATS = tiled()
 HALF = 2.0**-11  # relative rounding of a half
 
 

@@ -1,0 +1,66 @@
+"""Codes that are places in a table, as float16 pairs for tensor cores: sixteen levels, and points of a grid with signs.
+
+Called by the fragments (fragment.py) of the formats that have such codes. Halves are 2**-24 times a whole number, so one
+byte of a table is the low byte of a half, and a sign its high byte.
+"""
+
+EVEN, ODD = 0x6240, 0x7351  # for prmt: bytes 0 and 2, or 1 and 3, of a low and a high word as two halves
+
+
+def sixteen(ptx, levels):
+    """Function (word of eight codes of 4 bits, plane j) -> the low (0) or high (1) halves of its bytes as levels:
+    registers (0, 2) and (1, 3). levels: 16 bytes, unsigned."""
+    uint32 = ptx.u32
+    first, second, third, fourth = (int.from_bytes(levels[i : i + 4], "little") for i in (0, 4, 8, 12))
+
+    def lookup(word, j):
+        place, upper = uint32(word & uint32(0x77777777)), uint32(uint32(word >> uint32(1)) & uint32(0x44444444))
+        upper = uint32(upper | uint32(0x32103210))  # which of two candidates: below or above 8
+        x = ptx.prmt(
+            ptx.prmt(uint32(first), uint32(second), place), ptx.prmt(uint32(third), uint32(fourth), place), upper
+        )  # both halves of bytes 0 and 1, then of bytes 2 and 3
+        place, upper = uint32(place >> uint32(16)), uint32(upper >> uint32(16))
+        y = ptx.prmt(ptx.prmt(uint32(first), uint32(second), place), ptx.prmt(uint32(third), uint32(fourth), place), upper)
+        byte = uint32(0x00FF00FF)
+        return (
+            uint32(ptx.prmt(x, y, uint32(0x0400 + 0x0101 * j)) & byte),
+            uint32(ptx.prmt(x, y, uint32(0x0602 + 0x0101 * j)) & byte),
+        )
+
+    return lookup
+
+
+def signs_of_seven(ptx):
+    """Function (7 sign bits) -> two words with bit 7 of each byte a sign of eight; the eighth makes their number even."""
+    uint32 = ptx.u32
+
+    def spread(bits):
+        rest = uint32(bits >> uint32(4))
+        odd = uint32(uint32(0x6996 << 3) >> uint32(uint32(bits ^ rest) & uint32(15)))  # parities of four bits
+        rest = uint32(rest | uint32(odd & uint32(8)))
+        top = uint32(0x80808080)
+        return uint32(uint32(bits * uint32(0x10204080)) & top), uint32(uint32(rest * uint32(0x10204080)) & top)
+
+    return spread
+
+
+def signs_of_eight(ptx):
+    """Function (8 sign bits) -> the same."""
+    uint32 = ptx.u32
+
+    def spread(bits):
+        top, rest = uint32(0x80808080), uint32(bits >> uint32(4))
+        return uint32(uint32(uint32(bits & uint32(15)) * uint32(0x10204080)) & top), uint32(uint32(rest * uint32(0x10204080)) & top)
+
+    return spread
+
+
+def halves(ptx):
+    """Function (two words of eight bytes, two words of their high bytes) -> the four registers."""
+    uint32 = ptx.u32
+
+    def join(a, b, high_a, high_b):
+        even, odd = uint32(EVEN), uint32(ODD)
+        return ptx.prmt(a, high_a, even), ptx.prmt(a, high_a, odd), ptx.prmt(b, high_b, even), ptx.prmt(b, high_b, odd)
+
+    return join
