@@ -72,4 +72,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 12, 2, 4, _fragment, planes=4, minimum=False, tiled=False)
+FRAGMENT = Fragment(256, 12, 2, 4, _fragment, planes=4, minimum=False, tiled=False, heavy=True)
