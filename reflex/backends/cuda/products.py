@@ -65,7 +65,7 @@ class Products(Batch):
         norm = Own(self._weight(0), record.norm) if record.norm else 0
         normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
         source = source, norm, normed, float(eps), columns
-        if rows == 1 and not self.reach and not any(self._is_plain(size) for size in sizes):
+        if rows == 1 and not self.reach and not any(self._is_unpacked(size) for size in sizes):
             self._row(record, source, sizes, outs)
         else:
             self._many(record, source, sizes, outs, rows)
@@ -158,7 +158,7 @@ class Products(Batch):
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
         pairs, factors = self._halves(source, rows)
-        apart = record.mode == "gated" and (sizes[0][0] != sizes[1][0] or self._is_plain(sizes[0]))  # kernels want them alike
+        apart = record.mode == "gated" and (sizes[0][0] != sizes[1][0] or self._is_unpacked(sizes[0]))  # kernels want them alike
         if apart:
             outs = self._own_outs(record, rows)
         tail = (0, 0, 1.0) if apart else self._tail(record)
@@ -171,12 +171,12 @@ class Products(Batch):
             self._gate(record, outs, rows)
 
     @staticmethod
-    def _is_plain(size):
+    def _is_unpacked(size):
         return size[1] % 32 != 0 or fragment_of(size[0]) is None
 
     def _way(self, size):
-        if self._is_plain(size):
-            return self._plain
+        if self._is_unpacked(size):
+            return self._unpacked
         return self._tiled if fragment_of(size[0]).tiled else self._untiled
 
     def _tiled(self, inputs, steps, sizes, outs, tail):
@@ -217,7 +217,7 @@ class Products(Batch):
             sizes = [(by_name(MANY).id, columns, rows)] * len(parts)
             self._tiles(sizes, (*inputs, *values, *tail), tail[0] == MODES["gated"], inputs[2], alone=True)
 
-    def _plain(self, inputs, steps, sizes, outs, tail):
+    def _unpacked(self, inputs, steps, sizes, outs, tail):
         """One launch each, weights unpacked value by value."""
         for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
             bias = Own(self._bias, step) if step.weights[1] else 0
