@@ -48,7 +48,7 @@ FAMILY_DEFAULTS = {
     "embed_scale": None,  # embedding factor where no key gives one: None (1) | "sqrt width"
     "logit_scale": None,  # the key logit_scale: None (unused) | "multiply" | "divide"
     # feed-forward and output
-    "act": "silu",  # silu | gelu (tanh form) | relu2 | xielu (its numbers are keys)
+    "act": "silu",  # silu | gelu (tanh form) | swiglu_oai (clamped) | relu2 | xielu (its numbers are keys)
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
     "biases": "all",  # matrices that may have a bias: all | "qkv"
     "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required

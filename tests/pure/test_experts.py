@@ -225,6 +225,19 @@ def test_fused_stacks_are_their_parts(tmp_path, name):
         model.file.close()
 
 
+def test_biases_of_experts_may_be_missing(tmp_path):
+    def zero(tensors):
+        return {name: 0 * x if name.endswith(".bias") else x for name, x in tensors.items()}
+
+    def bare(tensors):
+        return {name: x for name, x in tensors.items() if not name.endswith(".bias")}
+
+    zeros, without = (rewritten(tmp_path / f"{i}.gguf", "gpt-oss", change) for i, change in enumerate((zero, bare)))
+    assert np.array_equal(feed(zeros.plan(), text(20)), feed(without.plan(), text(20)))
+    for model in (zeros, without):
+        model.file.close()
+
+
 @pytest.mark.parametrize("name", ["gpt-oss", "qwen3moe"])
 @pytest.mark.parametrize("kind", ["MXFP4", "Q8_0", "Q4_0"])
 def test_quantized_experts_equal_llama_cpp_given_their_values(tmp_path, name, kind):
