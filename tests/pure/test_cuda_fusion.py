@@ -6,6 +6,7 @@ import pytest
 from tiny import MODELS, write
 
 from reflex.arch import load_spec
+from reflex.backends.cuda.expert_patterns import Experts
 from reflex.backends.cuda.fusion import ACTIVATIONS, Attention, Linear, NormAdd, Plain, fuse
 from reflex.gguf.reader import open_model
 from reflex.program import build
@@ -25,6 +26,11 @@ def parts(record, steps):
         return [record.step]
     if isinstance(record, NormAdd):
         return [record.norm, record.add]
+    if isinstance(record, Experts):
+        own = [record.router, record.route, record.gate, record.up, record.down, record.sum]
+        own += [step for step in steps if step.op == "gated" and step.out == record.gate.out][:1]
+        own += [step for step in steps if record.mode == "add" and step.op == "add" and step.ins[1] == record.sum.out]
+        return [*([record.norm] if record.norm else []), *own]
     if isinstance(record, Linear):
         rest = [step for step in steps if record.mode != "store" and step.op in ("gated", "add") and step.out == record.out]
         return [*([record.norm] if record.norm else []), *record.steps, *rest[:1]]

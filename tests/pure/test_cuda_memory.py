@@ -10,6 +10,7 @@ from test_cuda_fusion import parts
 
 from reflex.arch import load_spec
 from reflex.backends.cuda import lifetimes
+from reflex.backends.cuda.expert_patterns import Experts
 from reflex.backends.cuda.fusion import Linear, fuse
 from reflex.backends.cuda.lowering import Lowering
 from reflex.backends.cuda.memory import Layout, Memory
@@ -94,9 +95,11 @@ def owners(program, memory, selecting):
             for step in parts(record, program.steps[first:last]):
                 read |= set(step.ins) - made
                 made.add(step.out)
+            if isinstance(record, Linear | Experts) and record.norm:
+                made.discard(record.norm.out)  # never written
             read, made = read & places.keys(), made & places.keys()
             assert read <= owned.keys(), f"{read - owned.keys()} is lost before it is read"
-            for name in [*([lifetimes.INPUT] if isinstance(record, Linear) else []), *sorted(made)]:
+            for name in [*([lifetimes.INPUT] if isinstance(record, Linear | Experts) else []), *sorted(made)]:
                 write(name)
             assert read | made <= owned.keys(), "inputs and outputs of one launch overlap"
     return set(owned)

@@ -6,6 +6,7 @@ Nothing here knows sizes, types or addresses. Called by lowering.py and its test
 """
 
 from ...program.records import Step
+from .expert_patterns import experts
 
 
 class Plain:
@@ -70,9 +71,9 @@ def fuse(steps, selecting):
             continue
         found = None
         if step.op == "rmsnorm":
-            found = _normed_products(steps, at, taken) or _norm_add(steps, at, taken)
+            found = _normed_products(steps, at, taken) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
         elif step.op == "linear":
-            found = _products(steps, at, taken)
+            found = experts(steps, at, taken, _readers) or _products(steps, at, taken)
         elif step.op in ("head_rmsnorm", "rope"):
             if _joins_attention(steps, at):
                 continue

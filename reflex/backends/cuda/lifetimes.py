@@ -7,6 +7,7 @@ stream, came from another one and keeps its place for itself. Called by Memory (
 
 from itertools import pairwise
 
+from .expert_patterns import Experts
 from .fusion import Linear, NormAdd, fuse
 
 INPUT = "halves"  # the input of products as half floats, written and read by every product of several rows
@@ -17,17 +18,29 @@ def touched(record):
     """(buffers that a record reads, buffers that it writes)."""
     if isinstance(record, Linear):
         outs = [record.out] if record.out else [step.out for step in record.steps]
-        return [record.source, *(outs if record.mode == "add" else ())], [*outs, INPUT]
+        return [record.source, *(outs if record.mode == "add" else ())], [*outs, INPUT, *spare(record)]
     if isinstance(record, NormAdd):
         both = [record.norm.out, record.add.out]
         return both, both
+    if isinstance(record, Experts):
+        writes = [*record.inner(), record.out, INPUT, *spare(record)]
+        return [record.source, *([record.out] if record.mode == "add" else ())], writes
     step = record.step
-    return step.ins, [step.out]
+    return step.ins, [step.out, *([INPUT] if step.op == "expert_linear" else ())]
+
+
+def spare(record):
+    """Buffers that a record writes only where kernels cannot do all of it at once. Their places are made when they are
+    asked for, apart from others."""
+    if isinstance(record, Experts):
+        return [record.up.out]
+    gated = isinstance(record, Linear) and record.mode == "gated"
+    return [step.out for step in record.steps if step.out != record.out] if gated else []
 
 
 def moments(program):
     """{buffer: set of moments at which it is in use, as bits}. A moment is a record of one of the program's segments."""
-    found, start = {}, 0
+    found, spares, start = {}, set(), 0
     bounds = [0, *program.layers, len(program.steps)]
     known = set()
     for first, last in pairwise(bounds):
@@ -39,7 +52,9 @@ def moments(program):
         for selecting in (False, True) if any(step.op == "select" for step in steps) else (False,):
             records = fuse(steps, selecting)
             _segment(records, start, found)
+            spares.update(name for record in records for name in spare(record))
             start += len(records)
+    found.update((name, ALWAYS) for name in spares if name in found)  # of a program where others use it as well
     return found  # no moment follows those of the logits: they stay until the next evaluation
 
 
@@ -55,7 +70,7 @@ def _segment(records, start, found):
         for buffer in writes:
             if buffer == INPUT:
                 inputs |= 1 << at
-            else:
+            elif buffer not in spare(record):
                 spans.setdefault(buffer, [at, at])[1] = at
     for buffer, (first, last) in spans.items():
         found[buffer] = found.get(buffer, 0) | (2 << last) - (1 << first)

@@ -1,17 +1,17 @@
 """A Program as launches: which kernel runs on which addresses, for a batch of a given size.
 
-`Lowering(...).lower()` appends the launches of one evaluation to a chain (launch.py). Fused records (fusion.py) choose
-their kernel by the number of rows and by the block formats they meet (products.py, attention.py); each kernel's parameters are
-described in its own file under reflex/kernels/cuda. Layers that repeat are copied with their addresses replaced.
+`Lowering(...).lower()` appends the launches of one evaluation to a chain (launch.py). Fused records (fusion.py) choose their
+kernel by the number of rows and by the block formats they meet (products.py, experts.py, attention.py); each kernel's
+parameters are described in its own file under reflex/kernels/cuda. Layers that repeat are copied with their addresses replaced.
 """
 
 from ...errors import UnsupportedError
 from ...quant.types import by_id
 from ..layers import repeats
 from .attention import AttentionLaunches
+from .experts import ExpertLaunches
 from .fusion import fuse
 from .parameters import blocks
-from .products import Products
 
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
@@ -29,7 +29,7 @@ class Template:
         self.changes = changes  # (row, parameter, step within the layer, word)
 
 
-class Lowering(Products, AttentionLaunches):
+class Lowering(ExpertLaunches, AttentionLaunches):
     """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
 
     def lower(self):

@@ -69,7 +69,7 @@ def quantize(a, b, c, d, i, columns, padded, tid, sh):
             ptx.stsf2(sh, int32((padded >> 1) + (i >> 4)), scale, float32(scale * float32(both)))
 
 
-def preparer(threads):
+def preparer(threads, load=ptx.ldf4_if):
     """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `parts`."""
     stride = 4 * threads
 
@@ -85,7 +85,7 @@ def preparer(threads):
             for k in range(AHEAD):
                 i = int32(base + stride * k + 4 * tid)
                 wanted = uint32(1 if i < columns else 0)
-                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(x, i, wanted)
+                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = load(x, i, wanted)
                 wanted = uint32(wanted & uint32(normed))
                 w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3] = ptx.ldgf4_if(norm, i, wanted)
             for k in range(AHEAD):

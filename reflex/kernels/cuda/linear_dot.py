@@ -63,7 +63,7 @@ def locate(unit, held, mode, rows0, rows1):
     return segment, row
 
 
-def _step(format, held):
+def stepper(format, held):
     """Device function: adds a block's products to the sums of `held` rows; then asks for the next block."""
     record = format.record
     words, offset, signed, nbytes = record.words, record.offset, record.signed, record.nbytes
@@ -122,7 +122,7 @@ def _step(format, held):
 
 def _kernel(format, held, ahead):
     words, count, half = held * format.record.words, held, held >> 1
-    load, load_head, step = format.load, format.load_head, _step(format, held)
+    load, load_head, step = format.load, format.load_head, stepper(format, held)
     nbytes, row_words = format.record.nbytes, format.record.words
 
     @device

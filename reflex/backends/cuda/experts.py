@@ -1,0 +1,227 @@
+"""Launches of a mixture of experts: the router, each row's choice, and products whose matrix depends on it.
+
+Several rows: pairs of a row and an expert are put in the order of the experts and cut into tiles (expert_order); a launch then
+takes a tile of one expert like a product of many tokens, on tensor cores (expert_tiles) or value by value (expert_plain).
+Results lie at [row, slot], expert_sum adds them up. One row: every block finds the experts by itself (expert_dot), where the
+formats have integer products. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+"""
+
+from ...errors import UnsupportedError
+from ...quant import load
+from ...quant.types import by_id, row_bytes
+from .fusion import ACTIVATIONS, Linear
+from .parameters import Own, blocks
+from .products import MODES, Products
+
+GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
+FLOAT32 = 0  # type id
+MOST_EXPERTS, MOST_USED, MOST_GROUPS = 512, 32, 32
+PLAIN_TOKENS = 8  # pairs of a tile of expert_plain
+SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
+STRAND = 16  # threads
+ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down
+LINE = 128  # bytes that L2 is asked for at once
+PREFETCH = True  # whether expert_gate asks L2 for what expert_down will read
+
+
+class ExpertLaunches(Products):
+    """Methods of Lowering for Experts records, and for their steps one by one."""
+
+    # ---- steps ----
+
+    def _step_route(self, step):
+        logits, rows = self._at(step.ins[0])
+        settings = self._route_settings(step, self._width(step.ins[0]))
+        self._add("route", (blocks(rows, 4),), (logits, *settings, rows, self._to(step.out, rows)))
+
+    def _step_expert_linear(self, step):
+        source, rows = self._at(step.ins[0])
+        routes, used = self._at(step.ins[1])[0], step.args["used"]
+        columns = self._size(step)[1]
+        each = 1 if self._width(step.ins[0]) > columns else used
+        inputs = self._expert_halves((source, 0, 0, 0.0, columns), rows * used // each, used, each)
+        self._expert_products([step], inputs, routes, rows, [self._to(step.out, rows)])
+
+    def _step_expert_sum(self, step):
+        source, rows = self._at(step.ins[0])
+        routes = self._at(step.ins[1])[0]
+        self._expert_sum(source, routes, self._to(step.out, rows), rows, self._width(step.out), step.args["used"], 0, 1.0)
+
+    # ---- a whole mixture ----
+
+    def _experts(self, record):
+        source, rows = self._at(record.source)
+        columns = self._size(record.gate)[1]
+        norm = (Own(self._weight(0), record.norm), 1, float(record.norm.args["eps"])) if record.norm else (0, 0, 0.0)
+        source = source, *norm, columns
+        logits, early = self._router(record, source, rows)
+        one = rows == 1 and not self.reach
+        quick_gate, quick_down = one and self._quick_gate(record), one and self._quick_down(record)
+        routed = not (quick_gate and quick_down and self._simple(record.route))
+        routes = self._to(record.route.out, rows)
+        settings = self._route_settings(record.route, self._width(record.router.out))
+        if routed:
+            self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
+        choice = logits, routes, int(routed), *settings[2:7]
+        early = int(early and not routed)
+        hidden = self._to(record.gate.out, rows)
+        if quick_gate:
+            self._gate_of_one(record, source, choice, hidden, early, quick_down)
+        else:
+            self._gate_of_many(record, source, routes, hidden, rows)
+        adding = record.mode == "add"
+        out = self._at(record.out)[0] if adding else self._to(record.out, rows)
+        if quick_down:
+            self._down_of_one(record, choice, hidden, out, early)
+        else:
+            self._down_of_many(record, routes, hidden, out, rows)
+
+    def _gate_of_many(self, record, source, routes, out, rows):
+        used = record.route.args["used"]
+        inputs = self._expert_halves(source, rows, used, used)
+        up = self._to(record.up.out, rows)
+        self._expert_products([record.gate, record.up], inputs, routes, rows, [out, up], record.act)
+
+    def _down_of_many(self, record, routes, hidden, out, rows):
+        used = record.route.args["used"]
+        source = hidden, 0, 0, 0.0, self._size(record.down)[1]
+        inputs, down = self._expert_halves(source, rows * used, used, 1), self._to(record.down.out, rows)
+        self._expert_products([record.down], inputs, routes, rows, [down])
+        tail = MODES[record.mode], float(record.scale)
+        self._expert_sum(down, routes, out, rows, self._width(record.out), used, *tail)
+
+    # ---- one row ----
+
+    def _simple(self, step):
+        """Whether kernels for one row can choose the experts by themselves."""
+        return not step.weights[0] and step.args.get("groups", 0) < 2 and self._width(step.ins[0]) <= SIMPLE_EXPERTS
+
+    def _quick(self, kernel, step):
+        """Whether a product of one row has a kernel of its own."""
+        kind, columns, _ = self._size(step)
+        return f"{kernel}_{by_id(kind).name}" in self.image and columns % 256 == 0 and not step.weights[1]
+
+    def _quick_gate(self, record):
+        gate, up = record.gate, record.up
+        alike = self._size(gate) == self._size(up) and self._stack(gate)[1] == self._stack(up)[1]
+        return alike and record.act in ACTIVATIONS and self._quick("expert_gate", gate) and self._quick("expert_gate", up)
+
+    def _quick_down(self, record):
+        return self._quick("expert_down", record.down)
+
+    def _gate_of_one(self, record, source, choice, out, early, quick_down):
+        kind, columns, count = self._size(record.gate)
+        kernel = self.image.kernel("expert_gate_" + by_id(kind).name)
+        splits, grid = self._strands_of(kernel, record.route.args["used"] * count, columns // 256)
+        ahead = 0, LINE, 0
+        if quick_down and PREFETCH:
+            matrix, stride, *_ = self._stack(record.down)
+            ahead = matrix, stride, stride // LINE * LINE
+        matrix, stride, *_ = self._stack(record.gate)
+        stack = matrix, Own(self._matrix, record.up), stride, count
+        values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits, early, *ahead)
+        self._add(kernel.name, (grid,), values, 5 * columns // 2)
+
+    def _down_of_one(self, record, choice, hidden, out, early):
+        kind, columns, count = self._size(record.down)
+        used = record.route.args["used"]
+        name = by_id(kind).name
+        kernel, held = self.image.kernel("expert_down_" + name), 2 if 2 * load(name).DOT.words < ROOMY else 1
+        splits, grid = self._strands_of(kernel, blocks(count, held), used * columns // 256)
+        stack = self._stack(record.down)[:3]
+        values = (hidden, columns, *stack, *choice, out, MODES[record.mode], float(record.scale), splits, early)
+        self._add(kernel.name, (grid,), values, 5 * used * columns // 2)
+
+    def _strands_of(self, kernel, units, row_blocks):
+        """(strands that share a unit by columns, blocks): whichever is done first; getting started takes about two steps."""
+        strands, steps = kernel.threads // STRAND, blocks(row_blocks, 4)
+
+        def grid(splits):
+            return blocks(units, strands // splits)
+
+        def spent(splits):
+            return blocks(grid(splits), self.multiprocessors) * (2 + blocks(steps, splits))
+
+        splits = min(range(1, min(strands, steps) + 1), key=spent)
+        return splits, grid(splits)
+
+    # ---- several rows ----
+
+    def _router(self, record, source, rows):
+        """The router's logits; returns (their address, whether what lies before them may be read early)."""
+        step, (kind, columns, experts) = record.router, self._size(record.router)
+        out = self._to(step.out, rows)
+        if kind != FLOAT32 or columns % 4:
+            self._linear(Linear(record.source, [step], record.norm))
+            return out, False
+        values = (*source, Own(self._matrix, step), *self._own_bias(step), out)
+        if rows == 1 and not self.reach:
+            self._add("router_row", (experts,), values)
+            return out, True
+        self._add("router_rows", (blocks(experts, 16), blocks(rows, 8)), (*values, experts, rows))
+        return out, False
+
+    def _own_bias(self, step):
+        return (Own(self._bias, step), 1) if step.weights[1] else (0, 0)
+
+    def _route_settings(self, step, experts):
+        """Parameters of the choice, from the bias on."""
+        args = step.args
+        used, groups = args["used"], args.get("groups", 0)
+        if experts > MOST_EXPERTS or used > MOST_USED or groups > MOST_GROUPS:
+            need = f"at most {MOST_USED} of {MOST_EXPERTS} experts in {MOST_GROUPS} groups"
+            raise UnsupportedError("too many experts for the cuda backend", need, f"{used} of {experts} in {groups}")
+        bias = (Own(self._weight(0), step), 1) if step.weights[0] else (0, 0)
+        gating, renormalize = GATINGS[args["gating"]], int(args["renormalize"])
+        return (*bias, experts, used, gating, renormalize, float(args["scale"]), groups, args.get("groups_used", 0))
+
+    def _expert_halves(self, source, rows, used, each):
+        """(half floats, factors, pairs per row, columns) of the inputs of pairs, after the launch that makes them."""
+        m, columns = self.memory, source[-1]
+        pairs, factors = m.halves()
+        if columns % 32 and each == 1:
+            pairs = m.named(f"expert halves {used} {columns}", 2 * m.rows * used * blocks(columns, 32) * 32)
+        if each == 1:
+            factors = m.named(f"expert factors {used}", 4 * m.rows * used)
+        self._add("halves", (rows,), (*source, columns, pairs, factors))
+        return pairs, factors, each, columns
+
+    def _tiles_of(self, routes, rows, experts, used, tokens):
+        """((order, tiles), most tiles) of the pairs of a batch, after the launch that makes them."""
+        m = self.memory
+
+        def most(rows):
+            pairs = rows * used
+            return (pairs + (tokens - 1) * min(experts, pairs)) // tokens
+
+        order = m.named(f"expert order {used}", 4 * m.rows * used)
+        tiles = m.named(f"expert tiles {tokens} {used} {experts}", 16 * most(m.rows))
+        values = routes, rows, experts, used, tokens, order, tiles, most(rows)
+        self._add("expert_order", (1,), values, 4 * rows * used)
+        return (order, tiles), most(rows)
+
+    def _expert_products(self, steps, inputs, routes, rows, outs, act=None):
+        """y_j of every pair for one or two stacks of one input; `act`: gate and up, the result in place of the gate's."""
+        used, experts = steps[0].args["used"], self.file.tensors[steps[0].weights[0]].shape[2]
+        listed, count = self._tiles_of(routes, rows, experts, used, PLAIN_TOKENS)
+        for step, out in zip(steps, outs, strict=True):
+            kind, _, wide = self._size(step)
+            values = (*inputs, *listed, *self._stack(step), out, wide)
+            self._add("expert_plain_" + by_id(kind).name, (blocks(wide, 4), count), values)
+        if act is not None:
+            count = rows * self._width(steps[0].out)
+            self._add("gated_" + act, (blocks(count, 1024),), (*outs, count))
+
+    def _stack(self, step):
+        """(matrix of the first expert, bytes to the next, rows, bias, whether there is one, floats to the next)."""
+        tensor = self.file.tensors[step.weights[0]]
+        kind, columns, rows = self._size(step)
+        stride = tensor.shape[1] * row_bytes(kind, columns)
+        bias = (Own(self._stack_bias, step), 1) if step.weights[1] else (0, 0)
+        return (Own(self._matrix, step), stride, rows, *bias, tensor.shape[1])
+
+    def _stack_bias(self, step):
+        return self.memory.floats(self.file.tensors[step.weights[1]]) + 4 * step.args.get("rows", (0, 0))[0]
+
+    def _expert_sum(self, source, routes, out, rows, columns, used, mode, scale):
+        self._add("expert_sum", (blocks(columns, 1024), rows), (source, routes, out, columns, used, mode, scale))

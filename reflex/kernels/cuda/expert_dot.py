@@ -1,0 +1,271 @@
+"""expert_gate_<TYPE>, expert_down_<TYPE>: what a row's experts make of it, by integer dot products as in linear_dot, each in
+one launch.
+
+expert_gate: out[j, r] = act(G_j[r] . h) * (U_j[r] . h) for the `used` experts of the row, with h as in linear_dot (x, norm,
+normed, eps, columns). Expert e's matrices begin e * stride bytes behind those of the first, gate and up; `rows` rows are used
+of each. expert_down: out = y (mode 0) or out += scale * y (mode 1), y[r] = sum_j w_j D_j[r] . g[j], the sums of all experts as
+one of used * hidden columns; g: float32[used, hidden] from expert_gate; out: float32[rows].
+
+Every block finds the experts by itself, from the router's logits without a bias or groups (experts: up to 128; the settings are
+those of route.py), or reads them where `routed` says that `routes` holds them. `early`: the launch in front is router_row, or
+for expert_down an expert_gate behind router_row, so that what came before it may be read before waiting. used: up to 32;
+columns and hidden: multiples of 256. expert_gate asks L2 for `ahead` bytes of each expert's matrix at `down` and stride
+`down_stride`, which expert_down will read.
+
+A strand of 16 lanes has a row of gate and up (expert_down: `held` neighbouring rows), which `splits` strands, any number, share
+by columns. A block has STRANDS // splits such units; grid: ceil(units / that), units being used * rows, or ceil(rows / held).
+Dynamic shared memory: 5/2 bytes per column (expert_down: of used * hidden).
+"""
+
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from . import ptx
+from .dots import adder, bound, preparer, quantize
+from .export import device, kernel
+from .linear_dot import activated, stepper
+from .route import NARROW, chooser
+
+MOST_USED, LINE = 32, 128
+FORMATS = bound()
+choose = chooser(NARROW // 32, simple=True, load=ptx.ldf_early)
+
+
+def threads_of(format, held):
+    """Of a block that has a multiprocessor for itself: as many as have the registers for a block of weights of `held` rows."""
+    return 768 if held * format.record.words < 30 else 512
+
+
+@device
+def find(logits, routes, routed, experts, used, gating, renormalize, scale, lane, ids, weights):
+    """The experts of the row, by one warp, in shared memory."""
+    if routed:
+        expert, weight = int32(0), float32(0)
+        if lane < used:
+            weight = ptx.ldf(routes, lane)
+            expert = int32(ptx.ldf(routes, int32(lane + used)))
+    else:
+        none = int32(0)
+        expert, weight = choose(logits, none, logits, none, experts, used, gating, renormalize, scale, none, none, lane)
+    ids[uint32(lane)] = expert
+    weights[uint32(lane)] = weight
+
+
+@device
+def quotient(a, b):
+    return int32(ptx.divu(uint32(a), uint32(b)))
+
+
+@device
+def strand_sum(sums, held, lane):
+    """The sum over a strand: of the first row in even lanes, of the second, if there is one, in odd lanes."""
+    y = sums[0]
+    if held == 2:
+        give = sums[1]
+        if lane & 1:
+            y, give = give, y
+        y += ptx.shfl_xor(give, int32(1))
+    else:
+        y += ptx.shfl_xor(y, int32(1))
+    y += ptx.shfl_xor(y, int32(2))
+    y += ptx.shfl_xor(y, int32(4))
+    return float32(y + ptx.shfl_xor(y, int32(8)))
+
+
+@device
+def ask(down, down_stride, ahead, used, ids):
+    """L2 for each expert's next matrix; every thread of the grid asks for some lines."""
+    lines = int32(ahead // LINE)
+    at, stride = int32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x), int32(cuda.gridDim.x * cuda.blockDim.x)
+    while at < lines * used:
+        slot = quotient(at, lines)
+        ptx.prefetch_l2(ptx.address(down, ids[uint32(slot)] * down_stride), int32((at - slot * lines) * LINE))
+        at = int32(at + stride)
+
+
+def _gate(format):
+    words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, 2)
+    warps, strands, all_words = threads // 32, threads // 16, 2 * format.record.words
+    partials = 2 * strands
+    load, load_head, step = format.load, format.load_head, stepper(format, 2)
+    prepare, sum_of = preparer(threads, ptx.ldf4_early_if), adder(warps)
+
+    def expert_gate(
+        x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize, scale,
+        out, act, splits, early, down, down_stride, ahead,
+    ):  # fmt: skip
+        sh = cuda.shared.array(0, uint32, alignment=128)
+        squares = cuda.shared.array(warps, float32)
+        parts = cuda.shared.array(partials, float32)
+        ids, weights = cuda.shared.array(MOST_USED, int32), cuda.shared.array(MOST_USED, float32)
+        raw, sums = cuda.local.array(all_words, uint32), cuda.local.array(2, float32)
+        tid = int32(cuda.threadIdx.x)
+        lane, strand, t = int32(tid & 31), int32(tid >> 4), int32(tid & 3)
+        blocks = int32(columns >> 8)
+        if not early:
+            ptx.pdl_wait()
+        prepare(x, norm, normed, columns, sh, squares)
+        ptx.pdl_wait()
+        ptx.pdl_launch()
+        if tid < 32:
+            find(logits, routes, routed, experts, used, gating, renormalize, scale, lane, ids, weights)
+        cuda.syncthreads()
+        mine = quotient(strand, splits)
+        first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
+        own = quotient(int32(strands), splits)
+        units = int32(used * rows)
+        unit = int32(min(int32(cuda.blockIdx.x * own + min(mine, int32(own - 1))), int32(units - 1)))
+        slot = quotient(unit, rows)
+        at = ptx.address(gate, ids[uint32(slot)] * stride + int64(unit - slot * rows) * int64(blocks * nbytes))
+        below = ptx.address(up, int64(0)) - ptx.address(gate, int64(0))
+        wanted = uint32(1 if first < blocks else 0)
+        for r in range(2):
+            load(at + r * below, first, t, wanted, raw, r * words)
+            load_head(at + r * below, first, t, wanted, raw, r * words)
+        if ahead:
+            ask(down, down_stride, ahead, used, ids)
+        sums[0], sums[1] = float32(0), float32(0)
+        b = first
+        while b < blocks:
+            coming = int32(b + 4 * splits)
+            wanted = uint32(1 if coming < blocks else 0)
+            step(sums, raw, b, t, at, below, int32(blocks << 8), sh, at, below, coming, wanted)
+            b = coming
+        cuda.syncwarp()
+        tid = ptx.opaque(int32(cuda.threadIdx.x))
+        y = strand_sum(sums, 2, int32(tid & 31))
+        if tid & 15 < 2:
+            parts[uint32(2 * (tid >> 4) + (tid & 1))] = y
+        cuda.syncthreads()
+        index = int32(cuda.blockIdx.x * own + tid)
+        if tid < own and index < units:
+            g, u = float32(0), float32(0)
+            for k in range(splits):
+                place = int32(2 * (tid * splits + k))
+                g += parts[uint32(place)]
+                u += parts[uint32(place + 1)]
+            if normed:
+                factor = ptx.rsqrt(sum_of(squares) / float32(columns) + eps)
+                g, u = float32(g * factor), float32(u * factor)
+            out[index] = float32(activated(act, g) * u)
+
+    return expert_gate
+
+
+def weigher(threads):
+    """Device function: g times the weights of the experts in shared memory, as linear_dot wants activations."""
+    stride = 4 * threads
+
+    @device
+    def prepare(g, hidden, used, weights, sh):
+        v, columns = cuda.local.array(8, float32), int32(used * hidden)
+        base = int32(0)
+        while base < columns:
+            tid = int32(cuda.threadIdx.x)
+            for k in range(2):
+                i = int32(base + stride * k + 4 * tid)
+                wanted = uint32(1 if i < columns else 0)
+                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(g, i, wanted)
+            for k in range(2):
+                i = int32(base + stride * k + 4 * tid)
+                if int32(base + stride * k + 4 * (tid & -32)) < columns:  # the whole warp: its lanes work together
+                    w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
+                    a, b = float32(v[4 * k] * w), float32(v[4 * k + 1] * w)
+                    c, d = float32(v[4 * k + 2] * w), float32(v[4 * k + 3] * w)
+                    quantize(a, b, c, d, i, columns, columns, tid, sh)
+            base = int32(base + 2 * stride)
+        cuda.syncthreads()
+
+    return prepare
+
+
+def _down(format, held):
+    words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, held)
+    strands, all_words, half = threads // 16, held * format.record.words, held >> 1
+    partials = held * strands
+    load, load_head, step = format.load, format.load_head, stepper(format, held)
+    prepare = weigher(threads)
+
+    @device
+    def place_of(w, stride, line, row, b, row_blocks, ids, used):
+        """Where virtual block 0 of a row would be, for the expert to which virtual block b belongs."""
+        slot = int32(min(quotient(b, row_blocks), int32(used - 1)))
+        return ptx.address(w, ids[uint32(slot)] * stride + int64(row - slot) * line)
+
+    def expert_down(
+        g, hidden, w, stride, rows, logits, routes, routed, experts, used, gating, renormalize, route_scale, out, mode, scale,
+        splits, early,
+    ):  # fmt: skip
+        sh = cuda.shared.array(0, uint32, alignment=128)
+        parts = cuda.shared.array(partials, float32)
+        ids, weights = cuda.shared.array(MOST_USED, int32), cuda.shared.array(MOST_USED, float32)
+        raw, sums = cuda.local.array(all_words, uint32), cuda.local.array(held, float32)
+        tid = int32(cuda.threadIdx.x)
+        lane, strand, t = int32(tid & 31), int32(tid >> 4), int32(tid & 3)
+        row_blocks = int32(hidden >> 8)
+        blocks = int32(row_blocks * used)
+        line = int64(row_blocks * nbytes)
+        if not early:
+            ptx.pdl_wait()
+        if tid < 32:
+            find(logits, routes, routed, experts, used, gating, renormalize, route_scale, lane, ids, weights)
+        cuda.syncthreads()
+        mine = quotient(strand, splits)
+        first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
+        own = quotient(int32(strands), splits)
+        row = int32(min(int32((cuda.blockIdx.x * own + min(mine, int32(own - 1))) << half), int32(rows - 1)))
+        below = int64(0)
+        if held == 2 and row + 1 < rows:
+            below = line
+        wanted = uint32(1 if first < blocks else 0)
+        at = place_of(w, stride, line, row, first, row_blocks, ids, used)
+        for r in range(held):
+            load(at + r * below, first, t, wanted, raw, r * words)
+            load_head(at + r * below, first, t, wanted, raw, r * words)
+        ptx.pdl_wait()
+        ptx.pdl_launch()
+        index = int32(((cuda.blockIdx.x * own) << half) + tid)  # the row that a thread finishes
+        owner = int32(1 if tid < own << half and index < rows else 0)
+        before = float32(0)
+        if owner and mode == 1:
+            before = ptx.ldf(out, index)
+        prepare(g, hidden, used, weights, sh)
+        for r in range(held):
+            sums[r] = float32(0)
+        b = first
+        while b < blocks:
+            coming = int32(b + 4 * splits)
+            wanted = uint32(1 if coming < blocks else 0)
+            following = place_of(w, stride, line, row, coming, row_blocks, ids, used)
+            step(sums, raw, b, t, at, below, int32(blocks << 8), sh, following, below, coming, wanted)
+            b, at = coming, following
+        cuda.syncwarp()
+        y = strand_sum(sums, held, lane)
+        if tid & 15 < held:
+            parts[uint32(held * strand + (tid & (held - 1)))] = y
+        cuda.syncthreads()
+        if owner:
+            y = float32(0)
+            for k in range(splits):
+                y += parts[uint32(held * ((tid >> half) * splits + k) + (tid & (held - 1)))]
+            if mode == 1:
+                y = ptx.fmaf(scale, y, before)
+            out[index] = y
+
+    return expert_down
+
+
+GATE = "FFifi" + "BBli" + "FFiiiiif" + "FiiiBli"
+DOWN = "Fi" + "Bli" + "FFiiiiif" + "Fifii"
+
+
+def held_down(format):
+    """Rows of a strand of expert_down: two where registers allow 768 threads with them."""
+    return 2 if threads_of(format, 2) == 768 else 1
+
+
+for _format in FORMATS.values():
+    kernel(GATE, threads=threads_of(_format, 2), name=f"expert_gate_{_format.block.name}")(_gate(_format))
+    kernel(DOWN, threads=threads_of(_format, held_down(_format)), name=f"expert_down_{_format.block.name}")(
+        _down(_format, held_down(_format))
+    )
