@@ -77,4 +77,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 6, 2, 3, _fragment, planes=4, parts=2, offset=4, tiled=False)
+FRAGMENT = Fragment(256, 6, 2, 3, _fragment, planes=4, parts=2, offset=4, tiled=False, heavy=True)
