@@ -80,7 +80,7 @@ VARIANTS = {
     "llama-fused": ("llama", {"fused": True}),
     "qwen2-fused": ("qwen2", {"fused": True}),  # a fused matrix with three separate biases
     "qwen2-fused-bias": ("qwen2", {"fused": True, "biases": ("attn_qkv",)}),
-    "qwen2-yarn": ("qwen2", {"untied": True, "keys": YARN}),
+    "qwen2-yarn": ("qwen2", {"untied": True, "biases": ("attn_q", "attn_k", "attn_v", "output"), "keys": YARN}),
     "qwen3-yarn": ("qwen3", {"untied": True, "keys": YARN}),
     "gemma3-pattern": (
         "gemma3",
@@ -95,8 +95,8 @@ VARIANTS = {
     "gemma3-every-3": ("gemma3", {"keys": {"attention.sliding_window_pattern": 3}}),
     "gemma3-no-window": ("gemma3", {"keys": {"attention.sliding_window": 0}}),
     "gemma3-untied": ("gemma3", {"untied": True}),
-    "gemma3-62-layers": ("gemma3", {"layers": 62}),
-    "mistral3-plain": ("mistral3", {"factors": ("rope_freqs",), "keys": {"rope.scaling.type": "none"}}),
+    "gemma3-62-layers": ("gemma3", {"layers": 62, "branch": 0.25}),
+    "mistral3-plain": ("mistral3", {"biases": EVERY_MATRIX, "factors": ("rope_freqs",), "keys": {"rope.scaling.type": "none"}}),
     "mistral3-long": (
         "mistral3",
         {"factors": ("rope_factors_long", "rope_factors_short"), "keys": {"rope.scaling.type": "longrope"}},
@@ -105,7 +105,7 @@ VARIANTS = {
     "seed_oss-tied": ("seed_oss", {"untied": False, "fused": True}),
     "ernie4_5-untied": ("ernie4_5", {"untied": True, "biases": EVERY_MATRIX[:3]}),
     "gemma2-scaled": ("gemma2", {"keys": LINEAR}),
-    "gemma2-46-layers": ("gemma2", {"layers": 46}),
+    "gemma2-46-layers": ("gemma2", {"layers": 46, "branch": 0.25}),
     "phi3-long": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 64}}),
     "phi3-short": ("phi3", {"factors": LONG_SHORT, "keys": {**LONG, "rope.scaling.original_context_length": 1024}}),
     "phi3-partial": (
@@ -114,9 +114,9 @@ VARIANTS = {
     ),
     "phi3-no-type": ("phi3", {"factors": LONG_SHORT, "keys": {"rope.scaling.original_context_length": 64}}),
     "granite-no-rope": ("granite", {"keys": {"rope.scaling.finetuned": False}}),
-    "granite-untied": ("granite", {"untied": True, "factors": ("rope_freqs",)}),
+    "granite-untied": ("granite", {"untied": True, "biases": EVERY_MATRIX, "factors": ("rope_freqs",)}),
     "granite-long": ("granite", {"factors": LONG_SHORT, "keys": LONG}),
-    "minicpm-factors": ("minicpm", {"untied": True, "factors": ("rope_freqs",)}),
+    "minicpm-factors": ("minicpm", {"untied": True, "biases": EVERY_MATRIX, "factors": ("rope_freqs",)}),
     "minicpm-long": ("minicpm", {"factors": LONG_SHORT, "keys": LONG}),
     "exaone4-64-layers": ("exaone4", {"layers": 64}),
     "exaone4-plain": ("exaone4", {"factors": (), "untied": True, "keys": YARN}),
@@ -143,6 +143,7 @@ VARIANTS = {
         "apertus",
         {
             "factors": (),
+            "biases": EVERY_MATRIX[:4],
             "keys": {**YARN, "/xielu.alpha_p": 0.8, "/xielu.alpha_n": 0.6, "/xielu.beta": 0.5, "/xielu.eps": -1e-6},
         },
     ),
@@ -150,7 +151,7 @@ VARIANTS = {
     "arcee-factors": ("arcee", {"untied": False, "factors": ("rope_freqs",)}),
     "deci-ends-without-attention": (
         "deci",
-        {"layers": 2, "factors": ("rope_freqs",), "keys": DECI | {"attention.head_count": [4, 0]}},
+        {"layers": 2, "biases": EVERY_MATRIX, "factors": ("rope_freqs",), "keys": DECI | {"attention.head_count": [4, 0]}},
     ),
     "deci-ends-with-one-matrix": ("deci", {"layers": 2, "factors": LONG_SHORT, "keys": DECI | LONG | {"attention.head_count": 4}}),
     "qwen2vl-yarn": ("qwen2vl", {"fused": True, "keys": YARN}),
@@ -180,6 +181,7 @@ class Model:
         self.untied = facts.get("untied", False)
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
+        self.branch = facts.get("branch", 1.0)  # size of what the halves of a block add: in deep models they are small
         for name, default in tiny_experts.FACTS.items():
             setattr(self, name, facts.get(name, default))
 
@@ -267,7 +269,7 @@ class Model:
                 yield f"{role}.bias", (rows[role],)
 
 
-def values(name, shape, embed_std, seed):
+def values(name, shape, embed_std, seed, branch=1.0):
     """The numbers of one tensor; sizes keep the activations near 1 and the attention peaked."""
     random = np.random.default_rng(zlib.crc32(f"{seed} {name}".encode()))
     x = random.standard_normal(shape, np.float32)
@@ -276,7 +278,7 @@ def values(name, shape, embed_std, seed):
     elif name.endswith(".bias"):
         x = 0.3 * x
     elif "norm" in name:
-        x = 1 + 0.3 * x
+        x = (1 + 0.3 * x) * (branch if ".post_" in name else 1)
     elif name == "token_embd.weight":
         x = embed_std * x
     elif name == "position_embd.weight":
@@ -299,7 +301,7 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
     if template is not None:
         writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
-        x = values(tensor, shape, model.embed_std, seed)
+        x = values(tensor, shape, model.embed_std, seed, model.branch)
         if kind != "F32" and len(shape) >= 2 and not any(word in tensor for word in PLAIN):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:

@@ -2,7 +2,9 @@
 
 from .spec import Family
 
-FAMILY = Family(head_norm="rms", rope_factors=("freqs", "long"), act="xielu", gate=None, output="required")
+FAMILY = Family(
+    head_norm="rms", rope_factors=("freqs", "long"), act="xielu", gate=None, biases=("qkv", "attn_output"), output="required"
+)
 
 TINY = {"width": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 112, "tokenizer": "tekken"}
 TINY |= {"untied": True, "factors": ("rope_freqs",)}

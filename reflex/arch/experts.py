@@ -127,7 +127,7 @@ def read_groups(file, key, e):
 
 def read_expert_tensors(taken, family, layer, width):
     """Names the router, the stacks and the shared expert of a layer with experts."""
-    e, start, biased = layer.experts, names.prefix(layer.index), family.biases == "all"
+    e, start, biased = layer.experts, names.prefix(layer.index), "experts" in family.biases
     layer.gate = layer.up = layer.down = None
     e.router = taken.matrix(start + names.ROUTER, width, e.count, biased)
     bias = f"{start}{names.CHOICE_BIAS}.bias"

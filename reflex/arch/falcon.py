@@ -13,6 +13,7 @@ FAMILY = Family(
     parallel="always",
     act="gelu",
     gate=None,
+    biases=(),
 )
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 1, "head_dim": 16, "feed_forward": 112, "tokenizer": "falcon"}

@@ -9,7 +9,7 @@ from .spec import Family
 FAMILY = Family(
     ffn_norm="post_attention_norm",
     head_norm="rms",
-    head_norm_if="present",
+    head_norm_if="stored",
     keys=("expert_gating_func", "expert_weights_norm", "expert_weights_scale"),
     experts="always",
     gating="sigmoid",

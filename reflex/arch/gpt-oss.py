@@ -11,6 +11,7 @@ FAMILY = Family(
     window_every=2,
     window_base="base",
     sinks=True,
+    biases=("qkv", "attn_output", "experts"),
     act="swiglu_oai",
     output="required",
     experts="always",

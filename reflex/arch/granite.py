@@ -10,6 +10,7 @@ FAMILY = Family(
     rope_factors=("freqs", "long"),
     keys=("embedding_scale", "residual_scale", "attention.scale", "rope.scaling.finetuned"),
     logit_scale="divide",
+    biases=("qkv", "attn_output", "ffn"),
 )
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "refact"}

@@ -5,6 +5,6 @@ The converters permute the rows of q and k so that adjacent pairs rotate; attent
 
 from .spec import Family
 
-FAMILY = Family(rope="norm", rope_factors=("freqs", "long"), experts="optional")
+FAMILY = Family(rope="norm", rope_factors=("freqs", "long"), biases=("qkv", "attn_output", "ffn"), experts="optional")
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 24, "feed_forward": 96, "tokenizer": "spm"}

@@ -6,7 +6,9 @@ Queries grow with the logarithm of the position where attention.temperature_scal
 from .spec import Family
 
 YARN = ("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_log_multiplier")
-FAMILY = Family(rope="norm", keys=("attention.temperature_scale", *YARN), rope_factors=("freqs", "long"))
+FAMILY = Family(
+    rope="norm", keys=("attention.temperature_scale", *YARN), rope_factors=("freqs", "long"), biases=("qkv", "attn_output", "ffn")
+)
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 24, "feed_forward": 96, "tokenizer": "tekken"}
 TINY |= {

@@ -2,7 +2,7 @@
 
 from .spec import Family
 
-FAMILY = Family()
+FAMILY = Family(biases=("qkv", "attn_output"))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 24, "feed_forward": 144, "tokenizer": "spm"}
 TINY |= {"biases": ("attn_q", "attn_k", "attn_v", "attn_output")}

@@ -6,7 +6,13 @@ bias is added and the weights are softmax numbers, renormalized.
 
 from .spec import Family
 
-FAMILY = Family(norm_tensors=("weight", "bias"), rope_factors=("always long",), output="required", experts="always")
+FAMILY = Family(
+    norm_tensors=("weight", "bias"),
+    biases=("qkv", "attn_output", "output"),
+    rope_factors=("always long",),
+    output="required",
+    experts="always",
+)
 
 TINY = {"width": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 48, "tokenizer": "spm"}
 TINY |= {"biases": ("attn_q", "attn_k", "attn_v", "attn_output", "output"), "untied": True, "experts": (6, 2, 48)}

@@ -50,7 +50,7 @@ FAMILY_DEFAULTS = {
     # feed-forward and output
     "act": "silu",  # silu | gelu (tanh form) | swiglu_oai (clamped) | relu2 | xielu (its numbers are keys)
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
-    "biases": "all",  # matrices that may have a bias: all | "qkv"
+    "biases": ("qkv",),  # matrices that may have a bias: "qkv", "attn_output", "ffn", "experts", "output"
     "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required
     # mixtures of experts; which layers have one, and groups of experts, are keys of the file (arch/experts.py)
     "experts": "never",  # never (expert_count must be 0) | optional (expert_count decides) | always

@@ -37,7 +37,7 @@ class Taken:
     def optional(self, name, shape):
         return self.need(name, shape) if name in self.tensors else None
 
-    def matrix(self, role, inputs, outputs, biased=True):
+    def matrix(self, role, inputs, outputs, biased):
         return Matrix(self.need(role + ".weight", (inputs, outputs)), self.optional(role + ".bias", (outputs,)) if biased else None)
 
     def norm(self, family, role, width):
@@ -110,16 +110,16 @@ def role_of(taken, start, roles):
 def read_attention(taken, family, start, layer, width):
     """Matrices and head norms; None for what a layer without heads or without keys lacks."""
     layer.q = layer.k = layer.v = layer.o = layer.q_norm = layer.k_norm = None
-    biased = family.biases == "all"
     layer.sinks = taken.need(f"{start}{names.ATTN_SINKS}.weight", (layer.heads,)) if family.sinks else None
     if layer.kv_heads:
-        read_qkv(taken, start, layer, width)
+        read_qkv(taken, start, layer, width, "qkv" in family.biases)
+        biased = "attn_output" in family.biases
         layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width, biased)
         if family.head_norm and (family.head_norm_if == "always" or f"{start}{names.ATTN_Q_NORM}.weight" in taken.tensors):
             layer.q_norm = head_norm(taken, family.head_norm, start + names.ATTN_Q_NORM, layer.key_dim, layer.heads)
             layer.k_norm = head_norm(taken, family.head_norm, start + names.ATTN_K_NORM, layer.key_dim, layer.kv_heads)
     elif layer.heads:
-        layer.o = taken.matrix(start + names.ATTN_OUTPUT, width, width, biased)
+        layer.o = taken.matrix(start + names.ATTN_OUTPUT, width, width, False)
 
 
 def head_norm(taken, kind, role, size, heads):
@@ -128,7 +128,7 @@ def head_norm(taken, kind, role, size, heads):
 
 
 def read_feed_forward(taken, family, start, layer, width):
-    ff, biased = layer.feed_forward, family.biases == "all"
+    ff, biased = layer.feed_forward, "ffn" in family.biases
     layer.gate = None
     if family.gate == "fused":
         both = taken.matrix(start + names.FFN_UP, width, 2 * ff, biased)
@@ -141,29 +141,29 @@ def read_feed_forward(taken, family, start, layer, width):
     layer.down = taken.matrix(start + names.FFN_DOWN, ff, width, biased)
 
 
-def read_qkv(taken, start, layer, width):
+def read_qkv(taken, start, layer, width, biased):
     """Three matrices, or three row ranges of the fused one; a fused matrix may come with separate biases."""
     q, k, v = layer.heads * layer.key_dim, layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
     fused = start + names.ATTN_QKV
     if fused + ".weight" not in taken.tensors:
-        layer.q = taken.matrix(start + names.ATTN_Q, width, q)
-        layer.k = taken.matrix(start + names.ATTN_K, width, k)
-        layer.v = taken.matrix(start + names.ATTN_V, width, v)
+        layer.q = taken.matrix(start + names.ATTN_Q, width, q, biased)
+        layer.k = taken.matrix(start + names.ATTN_K, width, k, biased)
+        layer.v = taken.matrix(start + names.ATTN_V, width, v, biased)
         return
-    both = taken.matrix(fused, width, q + k + v)
+    both = taken.matrix(fused, width, q + k + v, biased)
     parts = []
     for role, first, count in ((names.ATTN_Q, 0, q), (names.ATTN_K, q, k), (names.ATTN_V, q + k, v)):
-        bias = both.bias or taken.optional(f"{start}{role}.bias", (count,))
+        bias = both.bias or (taken.optional(f"{start}{role}.bias", (count,)) if biased else None)
         parts.append(Matrix(both.weight, bias, (first, count), first if both.bias else 0))
     layer.q, layer.k, layer.v = parts
 
 
 def read_output(taken, family, spec):
-    name = names.OUTPUT + ".weight"
+    name, biased = names.OUTPUT + ".weight", "output" in family.biases
     if family.output == "required" or (family.output == "optional" and name in taken.tensors):
-        spec.output = taken.matrix(names.OUTPUT, spec.width, spec.vocabulary)
+        spec.output = taken.matrix(names.OUTPUT, spec.width, spec.vocabulary, biased)
     else:  # tied: the embedding is read again, as a matrix
-        spec.output = Matrix(spec.embedding, taken.optional(names.OUTPUT + ".bias", (spec.vocabulary,)))
+        spec.output = Matrix(spec.embedding, taken.optional(names.OUTPUT + ".bias", (spec.vocabulary,)) if biased else None)
 
 
 def read_factors(taken, family, spec):

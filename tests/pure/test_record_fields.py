@@ -13,10 +13,10 @@ from reflex.arch.sizes import EPSILON
 from reflex.arch.spec import FAMILY_DEFAULTS, Family
 from reflex.errors import ModelFileError, UnsupportedError
 
-# What other files would miss: a number of layers, biases and an output matrix that those here do not have.
-ELSEWHERE = {"only_layers", "biases", "output"}
+# What other files would miss: a number of layers and an output matrix that those here do not have.
+ELSEWHERE = {"only_layers", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
-PARTS = ("keys", "rope_factors")  # tuples whose every item must be missed
+PARTS = ("keys", "rope_factors", "biases")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
     "norm": ("rms", "layer"),
     "rope": ("norm", "neox", None),
@@ -64,7 +64,7 @@ def changes(family):
     seen = []
     for field, default in FAMILY_DEFAULTS.items():
         value = getattr(record, field)
-        if field in PARTS:
+        if field in PARTS and value != default:
             seen += [(field, tuple(item for item in value if item != dropped)) for dropped in value]
         elif field not in ELSEWHERE and (family, field) not in SAME_HERE:
             seen.append((field, default))
