@@ -13,7 +13,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
 from reflex import arch
-from reflex.arch.sizes import EPSILON
+from reflex.arch.spec import NORMS
 
 CONTEXT, VOCABULARY = 1024, 512
 SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
@@ -116,7 +116,7 @@ VARIANTS = {
     "granite-no-rope": ("granite", {"keys": {"rope.scaling.finetuned": False}}),
     "granite-untied": ("granite", {"untied": True, "biases": EVERY_MATRIX, "factors": ("rope_freqs",)}),
     "granite-long": ("granite", {"factors": LONG_SHORT, "keys": LONG}),
-    "minicpm-factors": ("minicpm", {"untied": True, "biases": EVERY_MATRIX, "factors": ("rope_freqs",)}),
+    "minicpm-factors": ("minicpm", {"untied": True, "biases": EVERY_MATRIX[:3], "factors": ("rope_freqs",)}),
     "minicpm-long": ("minicpm", {"factors": LONG_SHORT, "keys": LONG}),
     "exaone4-64-layers": ("exaone4", {"layers": 64}),
     "exaone4-plain": ("exaone4", {"factors": (), "untied": True, "keys": YARN}),
@@ -193,7 +193,7 @@ class Model:
             "block_count": self.layers + self.drafts,
             "feed_forward_length": self.feed_forward,
             "attention.head_count": self.heads,
-            EPSILON[self.family.norm]: 1e-5,
+            NORMS[self.family.norm][1]: 1e-5,
         }
         if self.kv_heads != self.heads:
             keys["attention.head_count_kv"] = self.kv_heads
@@ -228,8 +228,9 @@ class Model:
                 yield f"blk.{i}.{name}", shape
 
     def norm(self, role):
-        for part in self.family.norm_tensors:
-            yield f"{role}.{part}", (self.width,)
+        for part, there in zip(("weight", "bias"), NORMS[self.family.norm][2:], strict=True):
+            if there:
+                yield f"{role}.{part}", (self.width,)
 
     def layer(self, i):
         """The tensors of one layer, whose sizes may be its own."""
@@ -260,7 +261,7 @@ class Model:
         elif feed_forward:
             matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
             matrices += [("ffn_up", (1 + (f.gate == "fused")) * feed_forward, width), ("ffn_down", width, feed_forward)]
-        rows = {"attn_q": q, "attn_k": k, "attn_v": k}
+        rows = {"attn_q": q, "attn_k": k, "attn_v": k} if kv_heads else {}
         for role, n, inputs in matrices:
             rows[role] = n
             yield f"{role}.weight", (n, inputs)

@@ -5,7 +5,7 @@ exp_probs_b is optional and only chooses.
 
 from .spec import Family
 
-FAMILY = Family(rope="norm", biases="qkv", experts="always", choice_bias="optional", shared="key")
+FAMILY = Family(rope="norm", experts="always", choice_bias="optional", shared="key")
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 1, "head_dim": 24, "feed_forward": 96, "tokenizer": "spm"}
 TINY |= {"experts": (8, 3, 32), "shared": 48, "dense": 1, "choice_bias": True}

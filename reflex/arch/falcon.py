@@ -6,8 +6,7 @@ One norm for both in 7B; in the larger ones attention has a norm of its own, att
 from .spec import Family
 
 FAMILY = Family(
-    norm="layer",
-    norm_tensors=("weight", "bias"),
+    norm="layer+bias",
     attn_norm=("attn_norm_2", "attn_norm"),
     ffn_norm="attn_norm",
     parallel="always",

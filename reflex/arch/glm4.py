@@ -6,11 +6,7 @@ Adjacent pairs rotate, half-split ones in vision files (rope.dimension_sections)
 from .spec import Family
 
 FAMILY = Family(
-    attn_out_norm="post_attention_norm",
-    ffn_out_norm="post_ffw_norm",
-    rope="norm",
-    keys=("rope.dimension_sections",),
-    gate="fused",
+    attn_out_norm="post_attention_norm", ffn_out_norm="post_ffw_norm", rope="norm", keys=("rope.dimension_sections",), gate="fused"
 )
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 24, "feed_forward": 96, "tokenizer": "glm4"}

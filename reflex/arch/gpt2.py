@@ -2,15 +2,7 @@
 
 from .spec import Family
 
-FAMILY = Family(
-    norm="layer",
-    norm_tensors=("weight", "bias"),
-    positions=True,
-    rope=None,
-    act="gelu",
-    gate=None,
-    biases=("qkv", "attn_output", "ffn"),
-)
+FAMILY = Family(norm="layer+bias", positions=True, rope=None, act="gelu", gate=None, biases=("qkv", "attn_output", "ffn"))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 4, "head_dim": 16, "feed_forward": 96, "tokenizer": "gpt2"}
 TINY |= {"fused": True, "biases": ("attn_qkv", "attn_output", "ffn_up", "ffn_down")}

@@ -5,15 +5,7 @@ The feed-forward has a norm of its own but reads what attention read where use_p
 
 from .spec import Family
 
-FAMILY = Family(
-    norm="layer",
-    norm_tensors=("weight", "bias"),
-    parallel="key",
-    act="gelu",
-    gate=None,
-    output="required",
-    biases=("qkv", "attn_output", "ffn"),
-)
+FAMILY = Family(norm="layer+bias", parallel="key", act="gelu", gate=None, output="required", biases=("qkv", "attn_output", "ffn"))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 4, "head_dim": 16, "feed_forward": 96, "tokenizer": "olmo"}
 TINY |= {"fused": True, "biases": ("attn_qkv", "attn_output", "ffn_up", "ffn_down"), "untied": True}

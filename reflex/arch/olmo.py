@@ -2,7 +2,7 @@
 
 from .spec import Family
 
-FAMILY = Family(norm="layer", norm_tensors=(), rope="norm", keys=("attention.clamp_kqv",))
+FAMILY = Family(norm="layer-weight", rope="norm", keys=("attention.clamp_kqv",))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 4, "head_dim": 16, "feed_forward": 96, "tokenizer": "olmo"}
 TINY |= {"keys": {"attention.clamp_kqv": 1.5}}

@@ -2,7 +2,7 @@
 
 from .spec import Family
 
-FAMILY = Family(norm="layer", norm_tensors=("weight", "bias"), output="required")
+FAMILY = Family(norm="layer+bias", output="required")
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 88, "tokenizer": "spm"}
 TINY |= {"untied": True}

@@ -3,8 +3,7 @@
 from .spec import Family
 
 FAMILY = Family(
-    norm="layer",
-    norm_tensors=("weight", "bias"),
+    norm="layer+bias",
     ffn_norm="attn_norm",
     act="gelu",
     gate=None,

@@ -7,11 +7,7 @@ bias is added and the weights are softmax numbers, renormalized.
 from .spec import Family
 
 FAMILY = Family(
-    norm_tensors=("weight", "bias"),
-    biases=("qkv", "attn_output", "output"),
-    rope_factors=("always long",),
-    output="required",
-    experts="always",
+    norm="rms+bias", biases=("qkv", "attn_output", "output"), rope_factors=("always long",), output="required", experts="always"
 )
 
 TINY = {"width": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 48, "tokenizer": "spm"}

@@ -6,7 +6,7 @@ know (UnsupportedError naming the key). Called by arch.load_spec.
 
 from ..errors import ModelFileError, UnsupportedError
 from .rotation import read_rotations, stated
-from .spec import Layer, Spec
+from .spec import NORMS, Layer, Spec
 
 MAX_LAYERS = 4096
 MAX_SIZE = 1 << 24  # no width, head count or vocabulary comes near; keeps products inside 64 bits
@@ -23,7 +23,6 @@ NEUTRAL = {
     "attention.temperature_scale": (0.0,),
     "attention.causal": (True,),
 }
-EPSILON = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
 ACT_KEYS = {"xielu": ("xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps")}  # without the architecture before them
 
 
@@ -36,7 +35,8 @@ def read_sizes(file, architecture, family):
     spec.family = family
     spec.width = positive(file, key + "embedding_length")
     spec.context_length = positive(file, key + "context_length", limit=1 << 31)
-    epsilon = key + EPSILON[family.norm]
+    spec.norm, epsilon, _, _ = NORMS[family.norm]
+    epsilon = key + epsilon
     spec.eps = file.f(epsilon)
     if not 0 < spec.eps < 1:
         raise ModelFileError(

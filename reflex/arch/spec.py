@@ -19,8 +19,7 @@ FAMILY_DEFAULTS = {
     "attn_out_norm": None,  # on the output of attention, before the residual addition
     "ffn_norm": "ffn_norm",  # before the feed-forward
     "ffn_out_norm": None,  # on the output of the feed-forward, before the residual addition
-    "norm": "rms",  # rms | layer
-    "norm_tensors": ("weight",),  # what every norm of the blocks and the last one have: "weight", "bias"
+    "norm": "rms",  # of the blocks and the last one, see NORMS: rms | "rms+bias" | layer | "layer+bias" | "layer-weight"
     "parallel": "one norm",  # when the feed-forward reads, like attention, what the block began with: "one norm" (where both norms
     # are one tensor) | always | "key" (use_parallel_residual)
     "head_norm": None,  # norm of q and k: None | "rms" (of each head) | "row rms" (of all heads together) | "layer" (of each
@@ -61,6 +60,14 @@ FAMILY_DEFAULTS = {
     "shared": None,  # width of the shared expert: None | "key" (expert_shared_feed_forward_length; 0: there is none)
     # | "key or dense" (else feed_forward_length) | "count" (expert_shared_count times an expert's) | "count of key" (times the key)
     "shared_gate": False,  # ffn_gate_inp_shexp weights the shared expert's output
+}
+
+NORMS = {  # kind -> operation, key of its epsilon, whether it has a weight, a bias
+    "rms": ("rmsnorm", "attention.layer_norm_rms_epsilon", True, False),
+    "rms+bias": ("rmsnorm", "attention.layer_norm_rms_epsilon", True, True),
+    "layer": ("layernorm", "attention.layer_norm_epsilon", True, False),
+    "layer+bias": ("layernorm", "attention.layer_norm_epsilon", True, True),
+    "layer-weight": ("layernorm", "attention.layer_norm_epsilon", False, False),
 }
 
 
@@ -122,8 +129,8 @@ class Spec:
     """One model file, fully resolved. `layers` are those that run."""
 
     __slots__ = ("architecture", "attn_softcap", "clamp", "context_length", "embed_scale", "embedding", "eps", "family")
-    __slots__ += ("final_softcap", "layers", "logit_factor", "output", "output_norm", "positions", "residual_scale", "rotations")
-    __slots__ += ("temper", "vocabulary", "width")
+    __slots__ += ("final_softcap", "layers", "logit_factor", "norm", "output", "output_norm", "positions", "residual_scale")
+    __slots__ += ("rotations", "temper", "vocabulary", "width")
 
     def __str__(self):
         first = next((layer for layer in self.layers if layer.kv_heads), self.layers[0])

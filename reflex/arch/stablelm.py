@@ -5,14 +5,7 @@ A file without ffn_norm is a parallel one: the feed-forward reads attention's no
 
 from .spec import Family
 
-FAMILY = Family(
-    norm="layer",
-    norm_tensors=("weight", "bias"),
-    ffn_norm=("ffn_norm", "attn_norm"),
-    head_norm="layer",
-    head_norm_if="stored",
-    output="required",
-)
+FAMILY = Family(norm="layer+bias", ffn_norm=("ffn_norm", "attn_norm"), head_norm="layer", head_norm_if="stored", output="required")
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 4, "head_dim": 16, "feed_forward": 96, "tokenizer": "gpt2"}
 TINY |= {"untied": True, "keys": {"rope.dimension_count": 4, "use_parallel_residual": True}}

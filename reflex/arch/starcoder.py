@@ -2,15 +2,7 @@
 
 from .spec import Family
 
-FAMILY = Family(
-    positions=True,
-    rope=None,
-    norm="layer",
-    norm_tensors=("weight", "bias"),
-    act="gelu",
-    gate=None,
-    biases=("qkv", "attn_output", "ffn"),
-)
+FAMILY = Family(positions=True, rope=None, norm="layer+bias", act="gelu", gate=None, biases=("qkv", "attn_output", "ffn"))
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 1, "head_dim": 16, "feed_forward": 128, "tokenizer": "starcoder"}
 TINY |= {"untied": True, "fused": True, "biases": ("attn_qkv", "attn_output", "ffn_up", "ffn_down")}

@@ -8,7 +8,7 @@ family record does not describe, and ignoring it would give fluent nonsense. Cal
 from ..errors import ModelFileError, UnsupportedError
 from ..native import view
 from . import names
-from .spec import Matrix
+from .spec import NORMS, Matrix
 
 F32 = 0  # GGML type id of factor tensors
 LARGEST_FACTOR = 1e30
@@ -42,9 +42,9 @@ class Taken:
 
     def norm(self, family, role, width):
         """(weight, bias) of a norm, None for what the family's norms do not have."""
-        parts = family.norm_tensors
-        weight = self.need(role + ".weight", (width,)) if "weight" in parts else None
-        return weight, self.need(role + ".bias", (width,)) if "bias" in parts else None
+        _, _, weight, bias = NORMS[family.norm]
+        weight = self.need(role + ".weight", (width,)) if weight else None
+        return weight, self.need(role + ".bias", (width,)) if bias else None
 
 
 def trimmed(shape):

@@ -77,7 +77,7 @@ class Program:
     def norm(self, out, source, norm, spec):
         """out = the family's norm of source; `norm` are its (weight, bias), None for what it lacks."""
         args = {"eps": spec.eps}
-        if spec.family.norm == "layer":
+        if spec.norm == "layernorm":
             self.steps.append(Step("layernorm", out, (source,), norm, args))
             return
         self.steps.append(Step("rmsnorm", out, (source,), norm[:1], args))

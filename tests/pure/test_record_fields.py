@@ -9,8 +9,7 @@ import test_families
 from tiny import MODELS, Model, write
 
 from reflex import arch
-from reflex.arch.sizes import EPSILON
-from reflex.arch.spec import FAMILY_DEFAULTS, Family
+from reflex.arch.spec import FAMILY_DEFAULTS, NORMS, Family
 from reflex.errors import ModelFileError, UnsupportedError
 
 # What other files would miss: a number of layers and an output matrix that those here do not have.
@@ -18,7 +17,7 @@ ELSEWHERE = {"only_layers", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
 PARTS = ("keys", "rope_factors", "biases")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
-    "norm": ("rms", "layer"),
+    "norm": tuple(NORMS),
     "rope": ("norm", "neox", None),
     "act": ("silu", "gelu", "relu2"),
     "gate": ("split", "fused", None),
@@ -32,7 +31,6 @@ OTHERS = {  # field -> values of which a record has at most one
     "ffn_out_norm": (None, "post_ffw_norm"),
     "head_norm": (None, "rms", "row rms", "layer"),
     "head_norm_at": ("before rope", "after rope"),
-    "norm_tensors": ((), ("weight",), ("weight", "bias")),
     "gating": ("softmax", "sigmoid", "softmax of chosen"),
     "renormalize": (True, False),
 }
@@ -46,7 +44,6 @@ UNSEEN = {  # (field, value) -> of which records a file cannot tell
     ("final_softcap", 0.9): lambda f: f.final_softcap is not None,
     ("embed_scale", "sqrt width"): lambda f: "embedding_scale" in f.keys,
     ("act", "relu2"): lambda f: f.gate is not None,
-    ("norm", "rms"): lambda f: not f.norm_tensors,
     ("gate", "fused"): lambda f: f.experts == "always",  # perhaps of every layer
     ("gate", None): lambda f: f.experts == "always",
 }
@@ -86,7 +83,9 @@ def files(tmp_path_factory):
         for name in names:
             if name not in made:
                 path = tmp_path_factory.mktemp("record") / "m.gguf"
-                write(name, path, keys=dict.fromkeys(EPSILON.values(), 1e-5))  # so that the other kind of norm finds its key
+                write(
+                    name, path, keys={key: 1e-5 for _, key, _, _ in NORMS.values()}
+                )  # so that the other kind of norm finds its key
                 model = test_families.Tiny(path)
                 made[name] = path, test_families.feed(model.plan(), IDS)
                 model.file.close()
