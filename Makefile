@@ -50,5 +50,8 @@ wheel: $(BIN)/python
 docs/help.md: $(VENV)/.ready
 	$(BIN)/python -m reflex.cli.page > $@
 
+docs/families.md docs/formats.md docs/decisions.md: $(VENV)/.ready
+	$(BIN)/python bench/readme.py
+
 clean:
 	rm -rf build cache dist .venv .pytest_cache .ruff_cache .mypy_cache

@@ -1,6 +1,6 @@
-"""Fills the numbers of README.md and docs/decisions.md from bench/results, so that no figure there is typed by hand.
+"""Fills the tables of README.md, docs/decisions.md, docs/families.md and docs/formats.md, so that no figure there is typed by hand.
 
-    python bench/readme.py            rewrite both pages
+    python bench/readme.py            rewrite the pages
     python bench/readme.py --check    exit 1 when a page is not what the results say
 
 A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a function of the page's blocks. A block without
@@ -14,9 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import decision_tables, picture, record
+from bench import decision_tables, picture, record, support_tables
 from bench.record import MISSING, measured_on, table
 from reflex import arch
+from reflex.quant.types import TYPES
 
 FILE = record.ROOT / "README.md"
 UNSAID = {  # folders whose __init__ stays empty, because its bytes count as a source of every kernel
@@ -144,9 +145,9 @@ def tree():
 
 
 def families():
-    """The families that have a record, each with what its module says it covers."""
-    folder = record.ROOT / "reflex" / "arch"
-    return "".join(f"- `{name}`: {_says(folder / f'{name}.py')}\n" for name in arch.families())
+    """How many families and formats there are, and where to read on."""
+    text = f"{len(arch.families())} architectures run, dense and with experts: [docs/families.md](docs/families.md). All "
+    return text + f"{len(TYPES)} block formats of ggml are read: [docs/formats.md](docs/formats.md).\n"
 
 
 BLOCKS = {
@@ -160,7 +161,7 @@ BLOCKS = {
 }
 
 
-PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS}
+PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, **support_tables.PAGES}
 
 
 def fill(text, blocks=BLOCKS):

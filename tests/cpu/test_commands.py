@@ -208,3 +208,11 @@ def test_help_of_every_command():
         assert name in text
         page = ran(name, "--help").stdout.decode()
         assert all(row[0] in page for row in module.PARAMETERS)
+
+
+@pytest.mark.parametrize("command", ["families", "formats"])
+def test_tables_as_text_and_json(command):
+    (result,) = objects(command)
+    assert list(result) == ["schema_version", "type", "command", command] and result["command"] == command
+    lines = ran(command).stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *(row["name"] for row in result[command])]

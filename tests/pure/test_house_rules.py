@@ -21,7 +21,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     6: ("session",),
     7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
     8: ("api", "timeline"),
-    9: ("cli", "worker", "notebook", "tools", "examine", "measure", "__main__"),
+    9: ("cli", "worker", "notebook", "tools", "examine", "measure", "tables", "__main__"),
     10: ("sidecar",),
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
