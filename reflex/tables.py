@@ -7,13 +7,13 @@ model file and no device. Called by the commands of these names and by bench/sup
 from inspect import cleandoc
 
 from . import arch, quant
-from .arch.spec import FAMILY_DEFAULTS
+from .arch.spec import FAMILY_DEFAULTS, NORMS
 from .quant.types import TYPES
 
 ACTIVATIONS = {"silu": "SiLU", "gelu": "GELU", "relu2": "ReLU squared", "xielu": "xIELU", "swiglu_oai": "clamped SwiGLU"}
 GATES = {"split": "gated", "fused": "gated in one matrix", None: "no gate"}
-NORMS = {"rms": "RMS", "layer": "LayerNorm"}
-HEAD_NORMS = {"rms": "RMS per head", "row rms": "RMS over all heads", "layer": "LayerNorm per head"}
+OPERATIONS = {"rmsnorm": "RMS", "layernorm": "LayerNorm"}
+HEAD_OPERATIONS = {"rmsnorm": "RMS", "layernorm": "LayerNorm"}
 PAIRS = {"norm": "adjacent pairs", "neox": "halves", None: "no rotation"}
 ROTATED = {"all": "", "not every 4th": "not in every 4th layer", "windowed if any": "in windowed layers alone where there are any"}
 WINDOWS = {"key": "if a key says so", "always": "always"}
@@ -24,10 +24,9 @@ SHARED = {
     "count": "shared ones by their count",
     "count of key": "shared ones by their count and width",
 }
-EXTRA = {("weight",): "", ("weight", "bias"): " with bias", (): " without weights"}
 # What these columns say; every other field that differs from its default is in the last one.
 COLUMNS = ("block", "heads", "positions", "feed_forward", "window", "experts")
-SAID = {"norm", "norm_tensors", "parallel", "head_norm", "head_norm_at", "head_norm_if", "positions", "rope", "rope_on"}
+SAID = {"norm", "parallel", "head_norm", "head_norm_at", "head_norm_if", "positions", "rope", "rope_on"}
 SAID |= {"act", "gate"}
 SAID |= {"window", "window_if", "window_every", "window_layers", "experts", "gating", "renormalize", "choice_bias", "shared"}
 SAID |= {"shared_gate"}
@@ -69,7 +68,8 @@ def _block(f):
         place = "side by side, one norm"
     elif isinstance(f["ffn_norm"], tuple) and f["attn_norm"] in f["ffn_norm"]:
         place += f", side by side without {f['ffn_norm'][0]}"
-    return f"{NORMS[f['norm']]}{EXTRA[f['norm_tensors']]}, {place}"
+    operation, _, weight, bias = NORMS[f["norm"]]
+    return f"{OPERATIONS[operation]}{' with bias' if bias else '' if weight else ' without weights'}, {place}"
 
 
 def _heads(f):
