@@ -100,9 +100,8 @@ def checks():
     lengths = f"{', '.join(map(str, t.LENGTHS[:-1]))} and {t.LENGTHS[-1]}"
     text = f"""{count} tiny random models with the keys and tensor names of real files.
 
-- The reference backend against llama.cpp, run live: logits differ by at most {t.AGAINST_LLAMA} standard deviations
-  ({2 * t.AGAINST_LLAMA} past {t.DEEP} layers), after prompts of {lengths} tokens, from F32 and from F16 files:
-  `tests/pure/test_families.py`.
+- The reference backend against llama.cpp, run live: logits differ by at most {t.AGAINST_LLAMA} standard deviations, after prompts
+  of {lengths} tokens, from F32 and from F16 files: `tests/pure/test_families.py`.
 - Every fact of a record is missed by some model when it is changed (`tests/pure/test_record_fields.py`).
 - The cpu backend against the reference: `tests/cpu/test_families_on_cpu.py`.
 - The cuda backend's launches, its kernels emulated, against the reference: `tests/cuda/`.

@@ -13,7 +13,7 @@ from .quant.types import TYPES
 ACTIVATIONS = {"silu": "SiLU", "gelu": "GELU", "relu2": "ReLU squared", "xielu": "xIELU", "swiglu_oai": "clamped SwiGLU"}
 GATES = {"split": "gated", "fused": "gated in one matrix", None: "no gate"}
 OPERATIONS = {"rmsnorm": "RMS", "layernorm": "LayerNorm"}
-HEAD_OPERATIONS = {"rmsnorm": "RMS", "layernorm": "LayerNorm"}
+HEAD_NORMS = {"rms": "RMS per head", "row rms": "RMS over all heads", "layer": "LayerNorm per head"}
 PAIRS = {"norm": "adjacent pairs", "neox": "halves", None: "no rotation"}
 ROTATED = {"all": "", "not every 4th": "not in every 4th layer", "windowed if any": "in windowed layers alone where there are any"}
 WINDOWS = {"key": "if a key says so", "always": "always"}
