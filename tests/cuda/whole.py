@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import emulator
 import numpy
+import twins
 from run import Addresses
 
 from reflex import native
 from reflex.backends.cuda.launch import TAG
 from reflex.backends.cuda.lowering import Lowering
-from reflex.backends.cuda.memory import CELLS, SLOTS, WEIGHTS, Layout, Memory
+from reflex.backends.cuda.memory import CELLS, WEIGHTS, Layout, Memory
 from reflex.kernels.cuda import export
 from reflex.kernels.cuda.compile import load_all
 
@@ -53,7 +54,8 @@ class Launches(list):
 class Emulated:
     """A program with its weights and cache of at most `context` slots."""
 
-    def __init__(self, file, program, context, multiprocessors=MULTIPROCESSORS):
+    def __init__(self, file, program, context, multiprocessors=MULTIPROCESSORS, quick=True):
+        """`quick`: launches whose kernel has a twin (twins.py) are done by that."""
         self.file, self.program, self.multiprocessors = file, program, multiprocessors
         self.images, self.layout = Images(), Layout(file)
         self.memory = Memory(self.layout, program, context)
@@ -65,6 +67,7 @@ class Emulated:
             page = emulator.aligned(self.memory.page_bytes)
             page[:] = 0  # as the backend hands them out
             self.pages.append(page.view(numpy.uint8))
+        self.quick = quick
         self.used = {}  # kernel -> launches
 
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False):
@@ -82,7 +85,7 @@ class Emulated:
         for kernel, grid, values, dynamic in chain:
             self.used[kernel.name] = self.used.get(kernel.name, 0) + 1
             arguments = [self._argument(letter, value) for letter, value in zip(kernel.letters, values, strict=True)]
-            emulator.launch(kernel.function, grid, kernel.threads, arguments, dynamic)
+            self._launch(kernel, grid, arguments, dynamic)
         count = len(outputs) * self.program.vocabulary
         logits = self._view(memory.logits(len(outputs)), numpy.float32)[:count]
         return logits.reshape(len(outputs), -1).copy()
@@ -96,6 +99,12 @@ class Emulated:
             zeros = [0] * len(part)
             found = self.evaluate(part, place, list(range(place, place + len(part))), zeros, zeros, [len(part) - 1])
         return found[0]
+
+    def _launch(self, kernel, grid, arguments, dynamic):
+        if self.quick and twins.known(kernel.name):
+            twins.run(kernel.name, grid, arguments)
+        else:
+            emulator.launch(kernel.function, grid, kernel.threads, arguments, dynamic)
 
     def _allocate(self):
         sealed = self.memory.seal()
@@ -120,5 +129,3 @@ class Emulated:
             return Addresses(self.pages)
         return self._view(value, dtype)
 
-
-assert SLOTS == 256

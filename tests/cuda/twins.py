@@ -1,0 +1,363 @@
+"""What launches of CUDA kernels do, in numpy: a twin per kernel with the same parameters, for running whole programs in seconds.
+
+`run(name, grid, arguments)` does one launch on numpy arrays; a name without a twin is a KeyError. test_whole.py holds every twin to the
+cases of its kernel, so that a program which is right with twins has launches that are right.
+"""
+
+import re
+from functools import cache
+
+import numpy
+from cases.halves import ORDER, halves, stored
+
+from reflex import ops, quant
+from reflex.quant.types import by_id, by_name, row_bytes
+
+Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS = 1, 2, 4, 8, 16, 32, 128  # flags of attention
+PAGE, PLAIN = 256, 4
+TWINS = []  # (pattern of names, function)
+
+
+def twin(pattern):
+    """Register a function of (what the pattern caught, grid, arguments) or, where it catches nothing, (grid, arguments)."""
+
+    def register(function):
+        TWINS.append((re.compile(pattern), function))
+        return function
+
+    return register
+
+
+@cache
+def find(name):
+    """The twin of a kernel; KeyError."""
+    for pattern, function in TWINS:
+        found = pattern.fullmatch(name)
+        if found:
+            return lambda grid, arguments: function(*found.groups(), grid, *arguments)
+    raise KeyError(name)
+
+
+def known(name):
+    return any(pattern.fullmatch(name) for pattern, _ in TWINS)
+
+
+def run(name, grid, arguments):
+    flat = [a.reshape(-1) if isinstance(a, numpy.ndarray) else a for a in arguments]
+    find(name)(grid, flat)
+
+
+def reference(op):
+    return ops.find(op).reference
+
+
+def rows_of(array, rows, columns):
+    """A view [rows, columns] of the beginning of an array."""
+    return array[: rows * columns].reshape(rows, columns)
+
+
+# ---- elements and rows -----------------------------------------------------------------------------------
+
+
+@twin("rope_angles")
+def rope_angles(grid, frequencies, positions, out, pairs, rows, magnitude):
+    angle = positions[:rows, None].astype(float) * frequencies[:pairs]
+    rows_of(out, rows, 2 * pairs)[:] = (magnitude * numpy.stack([numpy.cos(angle), numpy.sin(angle)], -1)).reshape(rows, -1)
+
+
+@twin(r"embed_(\w+)")
+def embed(kind, grid, weights, ids, out, columns, scale):
+    rows_of(out, grid[1], columns)[:] = numpy.float32(scale) * table_rows(kind, weights, ids[: grid[1]], columns)
+
+
+@twin(r"add_position_(\w+)")
+def add_position(kind, grid, weights, positions, x, columns):
+    rows_of(x, grid[1], columns)[:] += table_rows(kind, weights, positions[: grid[1]], columns)
+
+
+def table_rows(kind, weights, numbers, columns):
+    size = row_bytes(by_name(kind).id, columns)
+    data = numpy.concatenate([weights[n * size : (n + 1) * size] for n in numbers])
+    return quant.decode(kind, data).reshape(len(numbers), columns)
+
+
+@twin("rmsnorm")
+def rmsnorm(grid, x, w, out, columns, eps):
+    rows_of(out, grid[0], columns)[:] = reference("rmsnorm")(rows_of(x, grid[0], columns), w[:columns], eps=eps)
+
+
+@twin("rmsnorm_add")
+def rmsnorm_add(grid, y, w, x, columns, eps, scale):
+    normed = reference("rmsnorm")(rows_of(y, grid[0], columns), w[:columns], eps=eps)
+    rows_of(x, grid[0], columns)[:] += numpy.float32(scale) * normed
+
+
+@twin("layernorm")
+def layernorm(grid, x, w, b, out, columns, flags, eps):
+    w, b = w[:columns] if flags & 1 else None, b[:columns] if flags & 2 else None
+    rows_of(out, grid[0], columns)[:] = reference("layernorm")(rows_of(x, grid[0], columns), w, b, eps=eps)
+
+
+@twin("(head_rmsnorm|head_layernorm)")
+def head_norm(op, grid, q, w, heads, dim, eps):
+    x, size = rows_of(q, grid[1], heads * dim), dim * (heads if op == "head_layernorm" else 1)
+    x[:] = reference(op)(x, w[:size], heads=heads, head_dim=dim, eps=eps)
+
+
+@twin("rope")
+def rope(grid, q, angles, heads, dim, pairs, neox):
+    x = rows_of(q, grid[1], heads * dim)
+    x[:] = turned(x.reshape(grid[1], heads, dim), angles, pairs, neox).reshape(x.shape)
+
+
+def turned(x, angles, pairs, neox):
+    """x [rows, heads, dim] rotated by the angles of its rows."""
+    y, angles = x.copy(), rows_of(angles, len(x), 2 * pairs).reshape(len(x), 1, pairs, 2)
+    c, s = angles[..., 0], angles[..., 1]
+    a, b = (slice(0, pairs), slice(pairs, 2 * pairs)) if neox else (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    y[..., a], y[..., b] = x[..., a] * c - x[..., b] * s, x[..., a] * s + x[..., b] * c
+    return y
+
+
+@twin("select")
+def select(grid, x, wanted, out, columns):
+    for row, number in enumerate(wanted[: grid[1]]):
+        out[row * columns : (row + 1) * columns] = x[number * columns : (number + 1) * columns]
+
+
+@twin("add")
+def add(grid, x, y, count, scale):
+    x[:count] += numpy.float32(scale) * y[:count]
+
+
+@twin(r"gated_(\w+)")
+def gated(act, grid, g, u, count):
+    g[:count] = reference("gated")(g[:count], u[:count], act=act)
+
+
+@twin(r"unary_(\w+)")
+def unary(act, grid, x, count, *parameters):
+    given = parameters if act == "xielu" else ()
+    x[:count] = reference("unary")(x[:count], act=act, parameters=given)
+
+
+@twin("clamp")
+def clamp(grid, x, count, limit):
+    x[:count] = reference("clamp")(x[:count], limit=limit)
+
+
+@twin("scale")
+def scale(grid, x, count, factor):
+    x[:count] *= numpy.float32(factor)
+
+
+@twin("softcap")
+def softcap(grid, x, count, cap):
+    x[:count] = reference("softcap")(x[:count], cap=cap)
+
+
+@twin("bias")
+def bias(grid, x, b, columns):
+    rows_of(x, grid[1], columns)[:] += b[:columns]
+
+
+@twin("temper")
+def temper(grid, x, positions, columns, length, scale):
+    q = rows_of(x, grid[1], columns)
+    q[:] = reference("temper")(q, scale=scale, length=length, positions=positions[: grid[1]])
+
+
+@twin("gate_rows")
+def gate_rows(grid, y, h, w, columns, inputs):
+    rows = rows_of(y, grid[0], columns)
+    rows[:] = reference("gate_rows")(rows, rows_of(h, grid[0], inputs), w[:inputs])
+
+
+@twin("logits_stats")
+def logits_stats(grid, logits, stats, partials, counters, columns):
+    for x, found in zip(rows_of(logits, grid[1], columns), rows_of(stats, grid[1], 4), strict=True):
+        top = numpy.fmax(-numpy.inf, numpy.fmax.reduce(x))
+        best = numpy.flatnonzero(x == top)[:1]
+        total = numpy.exp(x.astype(float) - (top if numpy.isfinite(top) else 0)).sum()
+        found[[0, 1, 3]] = top, total, numpy.log(total)
+        found.view("i4")[2] = best[0] if len(best) else -1
+
+
+# ---- products --------------------------------------------------------------------------------------------
+
+
+@twin("halves")
+def to_halves(grid, x, norm, normed, eps, columns, stride, xh, factor):
+    rows = numpy.stack([x[row * stride : row * stride + columns] for row in range(grid[0])])
+    halved, factors = halves(rows, norm[:columns] if normed else None, eps)
+    words = stored(halved)
+    rows_of(xh, *words.shape)[:] = words
+    factor[: grid[0]] = factors
+
+
+def from_halves(xh, factor, count, columns):
+    padded = -(-columns // 32) * 32
+    halved = rows_of(xh, count, padded // 2).view("f2").reshape(count, -1, 4)
+    x = numpy.empty_like(halved)
+    x[:, :, ORDER] = halved
+    return x.reshape(count, padded)[:, :columns].astype("f4") * factor[:count, None]
+
+
+KNOWN = {}  # (address, type, rows, columns) -> decoded matrix, kept with its blocks
+
+
+def matrix(weights, kind, rows, columns):
+    data = weights[: rows * row_bytes(kind, columns)]
+    key = data.ctypes.data, kind, rows, columns
+    found = KNOWN.get(key)
+    if found is None or not numpy.array_equal(found[0], data):
+        decoded = quant.decode(by_id(kind).name, data).reshape(rows, columns).astype("f4")
+        found = KNOWN[key] = data.copy(), decoded
+    return found[1]
+
+
+def products(x, parts, mode, act, scale):
+    """x [rows, columns]; parts: (weights, type, rows, bias, biased, out, stride) of each matrix."""
+    results = []
+    for weights, kind, rows, b, biased, _, _ in parts:
+        y = x @ matrix(weights, kind, rows, x.shape[1]).T
+        results.append(y + b[:rows] if biased else y)
+    if mode == 2:
+        units = list(ops.find("gated").UNITS)
+        results, parts = [reference("gated")(*results, act=units[act])], parts[:1]
+    for y, (_, _, rows, _, _, out, stride) in zip(results, parts, strict=True):
+        for row, values in enumerate(y):
+            place = slice(row * stride, row * stride + rows)
+            out[place] = out[place] + numpy.float32(scale) * values if mode == 1 else values
+
+
+@twin(r"linear_(?:row|dot|dota|dot1)_\w+")
+def linear_row(grid, x, norm, normed, eps, columns, *rest):
+    h = x[None, :columns]
+    if normed:
+        h = reference("rmsnorm")(h, norm[:columns], eps=eps)
+    parts = [(*rest[at : at + 6], rest[at + 2]) for at in range(0, 18, 6) if rest[at + 2]]
+    products(h, parts, *rest[18:21])
+
+
+@twin(r"linear_(?:rows|tiles)_\w+")
+def linear_rows(grid, xh, factor, count, columns, *rest):
+    parts = [rest[at : at + 7] for at in range(0, 21, 7) if rest[at + 2]]
+    products(from_halves(xh, factor, count, columns), parts, *rest[21:24])
+
+
+@twin(r"linear_plain_(\w+)")
+def linear_plain(kind, grid, xh, factor, count, columns, weights, rows, b, biased, out, stride, mode, scale):
+    part = weights, by_name(kind).id, rows, b, biased, out, stride
+    products(from_halves(xh, factor, count, columns), [part], mode, 0, scale)
+
+
+# ---- attention -------------------------------------------------------------------------------------------
+
+
+@twin(r"attention_inputs_\d+")
+def attention_inputs(
+    grid, q, k, v, q_norm, k_norm, angles, cells, pages, q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs,
+    layer_at, flags, eps,
+):  # fmt: skip
+    rows, first = int(cells[0]), int(cells[1])
+    where = Cache(pages, layer_at, kv_heads, key_dim, value_dim)
+    normed = (q, q_stride, heads, q_norm, flags & Q_NORM), (k, k_stride, kv_heads, k_norm, flags & K_NORM)
+    made = []
+    for source, stride, count, norm, wanted in normed:
+        x = strided(source, rows, stride, count * key_dim).reshape(rows, count, key_dim)
+        if wanted and not flags & NORM_AFTER:
+            x = head_normed(x, norm, eps)
+        x = turned(x, angles, pairs, flags & NEOX) if pairs else x
+        if wanted and flags & NORM_AFTER:
+            x = head_normed(x, norm, eps)
+        made.append(x.reshape(rows, -1))
+    for row in range(rows):
+        q[row * q_stride : row * q_stride + heads * key_dim] = made[0][row]
+        where.put(first + row, made[1][row], v[row * v_stride : row * v_stride + kv_heads * value_dim])
+
+
+def strided(x, rows, stride, count):
+    return numpy.stack([x[row * stride : row * stride + count] for row in range(rows)])
+
+
+def head_normed(x, w, eps):
+    return reference("head_rmsnorm")(x, w[: x.shape[-1]], heads=x.shape[1], head_dim=x.shape[2], eps=eps).reshape(x.shape)
+
+
+class Cache:
+    """Keys and values of one layer in its pages."""
+
+    def __init__(self, pages, layer_at, kv_heads, key_dim, value_dim):
+        self.kinds = []
+        at = layer_at * 512
+        for dim in (key_dim, value_dim):
+            size = kv_heads * PAGE * dim * 2
+            self.kinds.append([p.view("u1")[at : at + size].view("f2").reshape(kv_heads, PAGE, dim) for p in pages.arrays])
+            at += size
+
+    def put(self, slot, *made):
+        for kind, values in zip(self.kinds, made, strict=True):
+            heads, _, dim = kind[0].shape
+            kind[slot // PAGE][:, slot % PAGE] = numpy.clip(values.reshape(heads, dim), -65504, 65504)
+
+    def get(self, slots):
+        """float32 keys and values [slots, heads * dim] of the first slots."""
+        all_of = (numpy.concatenate(kind, 1)[:, :slots] for kind in self.kinds)
+        return [x.transpose(1, 0, 2).reshape(slots, -1).astype("f4") for x in all_of]
+
+
+def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs=()):
+    """Attention of the rows in `some`."""
+    heads, kv_heads, key_dim, value_dim = sizes
+    positions, shared, branch = state
+    rows, first = int(cells[0]), int(cells[1])
+    keys, values = Cache(pages, layer_at, kv_heads, key_dim, value_dim).get(first + rows)
+    for row in some:
+        x = q[None, row * q_stride : row * q_stride + heads * key_dim]
+        words = {"heads": heads, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "softcap": cap}
+        words |= {"slots": [first + row], "positions": [int(positions[row])], "window": window, "runs": [runs[row]] if runs else ()}
+        words |= {"shared": [int(shared[row])], "branch": [int(branch[row])]}
+        found = reference("attention")(x, keys, values, sinks[:heads] if flags & SINKS else None, **words)
+        out[row * heads * value_dim : (row + 1) * heads * value_dim] = found[0]
+
+
+@twin(r"attention_tile_(\d+)")
+def attention_tile(
+    dim, grid, q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale,
+    cap,
+):  # fmt: skip
+    some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
+    sizes, state = (heads, kv_heads, int(dim), int(dim)), (positions, shared, branches)
+    attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some)
+
+
+@twin(r"attention_(row|tree)_\w+")
+def attention_row(
+    kind, grid, q, k, v, out, partials, counters, q_norm, k_norm, angles, sinks, cells, lists, positions, shared, branches, pages,
+    q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
+):  # fmt: skip
+    rows = int(cells[0])
+    if flags & INPUTS:
+        q = q.copy()  # the kernel keeps what it makes of it
+        strides = q_stride, kv_heads * key_dim, kv_heads * value_dim
+        sizes = heads, kv_heads, key_dim, value_dim, pairs, layer_at
+        attention_inputs(grid, q, k, v, q_norm, k_norm, angles, cells, pages, *strides, *sizes, flags, eps)
+    runs = ()
+    if kind == "tree":
+        runs = [runs_of(lists, row, positions[row] - shared[row] - (cells[1] + row - branches[row])) for row in range(rows)]
+    some = range(int(cells[PLAIN]) if flags & PARTED else 0, rows)
+    sizes, state = (heads, kv_heads, key_dim, value_dim), (positions, shared, branches)
+    attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs)
+
+
+def runs_of(lists, row, left):
+    """The pairs of first slot and end that hold `left` slots."""
+    at, found = int(lists[row]), []
+    while left > 0:
+        first, count = int(lists[at]), int(lists[at + 1])
+        found.append((first, first + count))
+        at, left = at + 2, left - count
+    return tuple(found)
+
+
