@@ -1,7 +1,7 @@
 """What launches of CUDA kernels do, in numpy: a twin per kernel with the same parameters, for running whole programs in seconds.
 
-`run(name, grid, arguments)` does one launch on numpy arrays; a name without a twin is a KeyError. test_whole.py holds every twin to the
-cases of its kernel, so that a program which is right with twins has launches that are right.
+`run(name, grid, arguments)` does one launch on numpy arrays; a name without a twin is a KeyError. test_whole.py holds every twin
+to the cases of its kernel, so that a program which is right with twins has launches that are right.
 """
 
 import re
@@ -179,7 +179,8 @@ def logits_stats(grid, logits, stats, partials, counters, columns):
         top = numpy.fmax(-numpy.inf, numpy.fmax.reduce(x))
         best = numpy.flatnonzero(x == top)[:1]
         total = numpy.exp(x.astype(float) - (top if numpy.isfinite(top) else 0)).sum()
-        found[[0, 1, 3]] = top, total, numpy.log(total)
+        with numpy.errstate(divide="ignore"):
+            found[[0, 1, 3]] = top, total, numpy.log(total)
         found.view("i4")[2] = best[0] if len(best) else -1
 
 
@@ -313,13 +314,15 @@ def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window
     positions, shared, branch = state
     rows, first = int(cells[0]), int(cells[1])
     keys, values = Cache(pages, layer_at, kv_heads, key_dim, value_dim).get(first + rows)
-    for row in some:
-        x = q[None, row * q_stride : row * q_stride + heads * key_dim]
-        words = {"heads": heads, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "softcap": cap}
-        words |= {"slots": [first + row], "positions": [int(positions[row])], "window": window, "runs": [runs[row]] if runs else ()}
-        words |= {"shared": [int(shared[row])], "branch": [int(branch[row])]}
-        found = reference("attention")(x, keys, values, sinks[:heads] if flags & SINKS else None, **words)
-        out[row * heads * value_dim : (row + 1) * heads * value_dim] = found[0]
+    if not len(some):
+        return
+    x = numpy.stack([q[row * q_stride : row * q_stride + heads * key_dim] for row in some])
+    words = {"heads": heads, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "softcap": cap}
+    words |= {"slots": [first + row for row in some], "positions": [int(positions[row]) for row in some], "window": window}
+    words |= {"shared": [int(shared[row]) for row in some], "branch": [int(branch[row]) for row in some]}
+    words |= {"runs": [runs[row] for row in some] if runs else ()}
+    found = reference("attention")(x, keys, values, sinks[:heads] if flags & SINKS else None, **words)
+    rows_of(out, rows, heads * value_dim)[some[0] : some[-1] + 1] = found
 
 
 @twin(r"attention_tile_(\d+)")

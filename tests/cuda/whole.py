@@ -71,7 +71,7 @@ class Emulated:
         self.used = {}  # kernel -> launches
 
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False):
-        """Logits [len(outputs), vocabulary] of one batch."""
+        """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them."""
         memory, chain = self.memory, Launches()
         facts = self.images, self.multiprocessors, chain, self.file, self.program, memory
         Lowering(*facts, len(ids), len(outputs), reach, tree).lower()

@@ -1,0 +1,94 @@
+"""Whole programs on the cuda backend's launches: every family beside the reference backend, a few of them kernel by kernel.
+
+Most launches are done by twins in numpy, which are held to the cases of the kernels here: what goes into launches, in what
+order and where results lie is checked for every tiny model. What remains of the difference is rounding to float16.
+"""
+
+from contextlib import closing
+
+import numpy
+import pytest
+import tiny
+import twins
+from run import modules
+from whole import Emulated
+
+from reflex.arch import load_spec
+from reflex.backends.reference import Plan
+from reflex.gguf.reader import open_model
+from reflex.program import build
+
+CONTEXT = 512
+BATCHES = 7, 1, 1, 30, 64, 1  # tokens one after another: every kind of product, with prompts across windows
+DEEP, FEW = 16, (7, 1)  # layers from which on fewer batches do
+CLOSE = 0.025  # standard deviations of the logits, for the few layers of most models; mistakes are seldom below 0.1
+BRANCHES = 5  # of two tokens behind a prompt
+EMULATED = ("gpt2", "mistral3", "olmo2", "command-r")  # with kernels in the emulator
+
+
+def opened(name, folder, kind="F16", **changes):
+    return closing(open_model(str(tiny.write(name, folder / "m.gguf", kind, **changes))))
+
+
+def bound(program):
+    return CLOSE * max(1.0, (len(program.layers) / 4) ** 0.5)
+
+
+def off(found, wanted):
+    return numpy.abs(found - wanted).max() / wanted.std()
+
+
+def follow(plan, ids, first):
+    """The reference's logits behind `ids`, a text that goes on from slot `first`."""
+    count = len(ids)
+    plan.evaluate(ids, first, list(range(first, first + count)), [0] * count, [0] * count, [count - 1])
+    return numpy.array(plan.logits(0))
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda m: m.__name__.rpartition(".")[2])
+def test_twins_do_what_kernels_do(module):
+    wrong = []
+    for case in module.cases():
+        if case.emulate and twins.known(case.kernel):
+            args = case.fresh()
+            twins.run(case.kernel, case.grid, args)
+            wrong += case.check(args)
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", sorted(tiny.MODELS))
+def test_a_program_gives_the_reference_logits(name, tmp_path):
+    with opened(name, tmp_path) as file:
+        program = build(load_spec(file), CONTEXT)
+        tested, trusted = Emulated(file, program, CONTEXT), Plan(file, program, CONTEXT)
+        ids, at = numpy.random.default_rng(0).integers(3, tiny.VOCABULARY, CONTEXT).tolist(), 0
+        for count in BATCHES if len(program.layers) < DEEP else FEW:
+            part = ids[at : at + count]
+            assert off(tested.follow(part, at), follow(trusted, part, at)) < bound(program), f"{count} tokens from {at} on"
+            at += count
+        branches(tested, trusted, ids, at)
+        assert [kernel for kernel in tested.used if not twins.known(kernel)] == []
+
+
+def branches(tested, trusted, ids, at):
+    """Branches behind the prompt, in a batch that is steady and in one that is not."""
+    rows = 2 * BRANCHES
+    starts = [at + row - row % 2 for row in range(rows)]
+    words = [at + row % 2 for row in range(rows)], [at] * rows, starts, list(range(rows))
+    trusted.evaluate(ids[at : at + rows], at, *words)
+    wanted = numpy.array([trusted.logits(row) for row in range(rows)])
+    for reach, tree in ((2048, True), (0, False)):
+        found = tested.evaluate(ids[at : at + rows], at, *words, reach=reach, tree=tree)
+        assert off(found, wanted) < bound(tested.program), f"branches, {reach}"
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_kernels_themselves(name, tmp_path):
+    with opened(name, tmp_path, layers=2, width=32) as file:
+        program = build(load_spec(file), CONTEXT)
+        tested, trusted = Emulated(file, program, CONTEXT, quick=False), Plan(file, program, CONTEXT)
+        ids, at = numpy.random.default_rng(0).integers(3, tiny.VOCABULARY, 4).tolist(), 0
+        for count in (3, 1):
+            part = ids[at : at + count]
+            assert off(tested.follow(part, at), follow(trusted, part, at)) < CLOSE, f"{count} tokens from {at} on"
+            at += count
