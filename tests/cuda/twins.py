@@ -15,6 +15,7 @@ from reflex.quant.types import by_id, by_name, row_bytes
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS = 1, 2, 4, 8, 16, 32, 128  # flags of attention
 PAGE, PLAIN = 256, 4
+UNITS = list(ops.find("gated").UNITS)  # by their numbers in kernels
 TWINS = []  # (pattern of names, function)
 
 
@@ -184,6 +185,13 @@ def logits_stats(grid, logits, stats, partials, counters, columns):
         found.view("i4")[2] = best[0] if len(best) else -1
 
 
+@twin(r"expand_(\w+)")
+def expand(kind, grid, weights, out, count, wide):
+    block = by_name(kind)
+    values = quant.decode(kind, weights[: count // block.elements * block.nbytes])
+    out.view("f4" if wide else "f2")[:count] = values
+
+
 # ---- products --------------------------------------------------------------------------------------------
 
 
@@ -217,28 +225,29 @@ def matrix(weights, kind, rows, columns):
     return found[1]
 
 
-def products(x, parts, mode, act, scale):
-    """x [rows, columns]; parts: (weights, type, rows, bias, biased, out, stride) of each matrix."""
+def products(x, parts, mode, act, scale, whole=32):
+    """x [rows, columns]; parts: (weights, type, rows, bias, biased, out, stride) of each matrix. `whole`: what columns are a
+    multiple of."""
+    assert all(x.shape[1] % max(whole, by_id(part[1]).elements) == 0 for part in parts), "columns that the kernel cannot take"
     results = []
     for weights, kind, rows, b, biased, _, _ in parts:
         y = x @ matrix(weights, kind, rows, x.shape[1]).T
         results.append(y + b[:rows] if biased else y)
     if mode == 2:
-        units = list(ops.find("gated").UNITS)
-        results, parts = [reference("gated")(*results, act=units[act])], parts[:1]
+        results, parts = [reference("gated")(*results, act=UNITS[act])], parts[:1]
     for y, (_, _, rows, _, _, out, stride) in zip(results, parts, strict=True):
         for row, values in enumerate(y):
             place = slice(row * stride, row * stride + rows)
             out[place] = out[place] + numpy.float32(scale) * values if mode == 1 else values
 
 
-@twin(r"linear_(?:row|dot|dota|dot1)_\w+")
-def linear_row(grid, x, norm, normed, eps, columns, *rest):
+@twin(r"linear_(row|dot|dota|dot1)_\w+")
+def linear_row(kind, grid, x, norm, normed, eps, columns, *rest):
     h = x[None, :columns]
     if normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
     parts = [(*rest[at : at + 6], rest[at + 2]) for at in range(0, 18, 6) if rest[at + 2]]
-    products(h, parts, *rest[18:21])
+    products(h, parts, *rest[18:21], 32 if kind == "row" else 256)
 
 
 @twin(r"linear_(?:rows|tiles)_\w+")
@@ -250,7 +259,7 @@ def linear_rows(grid, xh, factor, count, columns, *rest):
 @twin(r"linear_plain_(\w+)")
 def linear_plain(kind, grid, xh, factor, count, columns, weights, rows, b, biased, out, stride, mode, scale):
     part = weights, by_name(kind).id, rows, b, biased, out, stride
-    products(from_halves(xh, factor, count, columns), [part], mode, 0, scale)
+    products(from_halves(xh, factor, count, columns), [part], mode, 0, scale, 1)
 
 
 # ---- attention -------------------------------------------------------------------------------------------

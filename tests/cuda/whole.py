@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import emulator
 import numpy
 import twins
+import twins_experts  # noqa: F401
 from run import Addresses
 
 from reflex import native

@@ -1,0 +1,93 @@
+"""Twins of the kernels of mixtures of experts; see twins.py."""
+
+import numpy
+from cases.expert_order import arranged
+from twins import UNITS, from_halves, matrix, reference, rows_of, twin
+
+from reflex.quant.types import by_name
+
+GATINGS = "softmax", "sigmoid", "softmax of chosen"  # as the kernels count them
+
+
+@twin("route")
+def route(grid, logits, bias, biased, experts, used, gating, renormalize, scale, groups, kept, rows, routes):
+    words = {"used": used, "gating": GATINGS[gating], "renormalize": renormalize, "scale": scale}
+    words |= {"groups": groups, "groups_used": kept}
+    x = rows_of(logits, rows, experts)
+    rows_of(routes, rows, 2 * used)[:] = reference("route")(x, bias[:experts] if biased else None, **words)
+
+
+@twin("router_(?:row|rows)")
+def router(grid, x, norm, normed, eps, columns, w, bias, biased, out, experts=None, rows=1):
+    experts = experts or grid[0]
+    h = rows_of(x, rows, columns)
+    if normed:
+        h = reference("rmsnorm")(h, norm[:columns], eps=eps)
+    y = h @ rows_of(w, experts, columns).T
+    rows_of(out, rows, experts)[:] = y + bias[:experts] if biased else y
+
+
+@twin("expert_order")
+def expert_order(grid, routes, rows, experts, used, tokens, order, tiles, most):
+    chosen = rows_of(routes, rows, 2 * used)[:, used:].astype(int)
+    made, cut = arranged(chosen, experts, tokens)
+    order[: len(made)] = made
+    rows_of(tiles, most, 4)[:] = cut[:most]
+
+
+@twin(r"expert_plain_(\w+)")
+def expert_plain(
+    kind, grid, xh, factor, each, columns, order, tiles, weights, stride, rows, bias, biased, bias_stride, out, out_stride
+):  # fmt: skip
+    cut = rows_of(tiles, grid[1], 4)
+    count = (int(order[: cut[:, 2].sum()].max()) // each) + 1
+    h = from_halves(xh, factor, count, columns)
+    for expert, first, pairs, _ in cut:
+        if pairs:
+            w = matrix(weights[expert * stride :], by_name(kind).id, rows, columns)
+            own = order[first : first + pairs]
+            y = h[own // each] @ w.T
+            if biased:
+                y = y + bias[expert * bias_stride : expert * bias_stride + rows]
+            for pair, values in zip(own, y, strict=True):
+                out[pair * out_stride : pair * out_stride + rows] = values
+
+
+@twin("expert_sum")
+def expert_sum(grid, x, routes, out, n, used, mode, scale):
+    rows = grid[1]
+    y = reference("expert_sum")(rows_of(x, rows, used * n), rows_of(routes, rows, 2 * used), used=used)
+    held = rows_of(out, rows, n)
+    held[:] = held + numpy.float32(scale) * y if mode else y
+
+
+def choice(logits, routes, routed, experts, used, gating, renormalize, scale):
+    """(indices, weights) of the experts of one row."""
+    found = routes[: 2 * used]
+    if not routed:
+        words = {"used": used, "gating": GATINGS[gating], "renormalize": renormalize, "scale": scale}
+        found = reference("route")(logits[None, :experts], None, **words)[0]
+    return found[used:].astype(int), found[:used]
+
+
+@twin(r"expert_gate_(\w+)")
+def expert_gate(kind, grid, x, norm, normed, eps, columns, gate, up, stride, rows, *rest):
+    ids, _ = choice(*rest[:8])
+    out, act = rest[8:10]
+    h = x[None, :columns]
+    if normed:
+        h = reference("rmsnorm")(h, norm[:columns], eps=eps)
+    for j, expert in enumerate(ids):
+        g, u = (h[0] @ matrix(w[expert * stride :], by_name(kind).id, rows, columns).T for w in (gate, up))
+        out[j * rows : (j + 1) * rows] = reference("gated")(g, u, act=UNITS[act])
+
+
+@twin(r"expert_down_(\w+)")
+def expert_down(kind, grid, g, hidden, weights, stride, rows, *rest):
+    ids, shares = choice(*rest[:8])
+    out, mode, scale = rest[8:11]
+    y = sum(
+        share * (g[j * hidden : (j + 1) * hidden] @ matrix(weights[e * stride :], by_name(kind).id, rows, hidden).T)
+        for j, (e, share) in enumerate(zip(ids, shares, strict=True))
+    )
+    out[:rows] = out[:rows] + numpy.float32(scale) * y if mode else y
