@@ -3,6 +3,7 @@
     python bench/device.py                                  kernels only
     python bench/device.py --model model.gguf --model ...   and these models
     python bench/device.py --shape 0.6B=big.gguf            and the speed of this file (random weights will do)
+    python bench/device.py --families                       and every family by tiny models (families_device.py)
 
 Builds nothing: cache/ must hold the device's kernels. A short table comes last; bench/results/device.json gets every number.
 Refuses nothing and hides nothing: a kernel that fails is in the table, and the exit code is 1.
@@ -23,6 +24,7 @@ def arguments():
     parser.add_argument("--no-kernels", action="store_true")
     parser.add_argument("--model", action="append", default=[], help="a real model to compare and measure")
     parser.add_argument("--shape", action="append", default=[], help="NAME=FILE to measure")
+    parser.add_argument("--families", action="store_true", help="compare tiny models of every family")
     parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
     parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
     return parser.parse_args()
@@ -101,6 +103,10 @@ def main():
     found.close()
     body["models"] = models(options.model, 32)
     wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
+    if options.families:
+        from bench import families_device
+
+        wrong += families_device.families()
     body["speed"] = speeds(shapes, cold)
     record.write("device", "kernels and models on a GPU", body)
     return 1 if wrong else 0

@@ -97,6 +97,8 @@ def owners(program, memory, selecting):
                 made.add(step.out)
             if isinstance(record, Linear | Experts) and record.norm:
                 made.discard(record.norm.out)  # never written
+            if isinstance(record, Linear) and record.mode == "add":
+                made.discard(record.steps[0].out)  # nor is that
             read, made = read & places.keys(), made & places.keys()
             assert read <= owned.keys(), f"{read - owned.keys()} is lost before it is read"
             for name in [*([lifetimes.INPUT] if isinstance(record, Linear | Experts) else []), *sorted(made)]:

@@ -1,0 +1,191 @@
+"""Every family on a GPU: tiny random models of tests/tiny.py, in F16 and F32, beside the float32 reference on the same machine.
+
+    python bench/families_device.py [--only llama,gpt2] [--kinds F16,F32] [--workers 8]
+
+Needs the packages `gguf` and `libgguf` or files that need neither type; cache/ must hold the device's kernels. Workers write the
+models and compute the reference; one process has the device, and a new one follows it where it failed, so that a family that
+fails is a line and not the end. Each model runs whole prompts of LENGTHS tokens, the longest one token by token too, and makes
+FOLLOWED tokens by itself. bench/results/families.json gets every number. Exit code 1: something failed or is too far off.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the workers are the threads
+
+LENGTHS = 1, 7, 64, 100  # tokens; the last is the longest
+FOLLOWED = 4
+CONTEXT = 512
+GOAL = 0.01  # standard deviations
+SECONDS = 60  # that one model may take on the device
+HELD = []  # the device of this process
+
+
+def tokens(vocabulary):
+    """The longest prompt: any ids but the first few, which are special."""
+    import numpy
+
+    return numpy.random.default_rng(7).integers(3, vocabulary, LENGTHS[-1]).tolist()
+
+
+def make(name, kind, folder):
+    """Write a model and compute its reference: (path, float32 [LENGTHS, vocabulary])."""
+    import numpy
+    import tiny
+
+    from reflex.open import open_model
+
+    path = str(tiny.write(name, Path(folder) / f"{name}.{kind}.gguf", kind))
+    _, _, session = open_model(path, "reference", CONTEXT)
+    ids = tokens(session.plan.vocabulary)
+    rows = [length - 1 for length in LENGTHS]
+    session.plan.evaluate(ids, 0, list(range(len(ids))), [0] * len(ids), [0] * len(ids), rows)
+    found = numpy.array([session.plan.logits(row) for row in range(len(rows))])
+    session.close()
+    return path, found
+
+
+def off(found, wanted):
+    """Largest difference in standard deviations; NaN counts as infinite."""
+    import numpy
+
+    value = float(numpy.abs(found - wanted).max() / wanted.std())
+    return value if value == value else float("inf")
+
+
+def run(path, wanted):
+    """One model on the device: {what: largest difference in standard deviations}, and how it decodes."""
+    from reflex.backends.cuda import device
+    from reflex.open import open_model
+    from reflex.sample import Sampling
+
+    if not HELD:
+        HELD.append(device.start())  # keeps the context between models
+    _, _, session = open_model(path, "cuda", CONTEXT)
+    plan, errors = session.plan, {}
+    ids = tokens(plan.vocabulary)
+    for row, length in enumerate(LENGTHS):
+        found = logits(plan, ids[:length], 0)
+        errors[f"whole {length}"] = off(found, wanted[row])
+    for at, token in enumerate(ids):
+        found = logits(plan, [token], at)
+        if at + 1 in LENGTHS:
+            errors[f"step {at + 1}"] = off(found, wanted[LENGTHS.index(at + 1)])
+    session.sync(ids)
+    chosen = [plan.argmax(0)]
+    for at in range(len(ids), len(ids) + FOLLOWED):
+        chosen.append(int(logits(plan, chosen[-1:], at).argmax()))
+    followed = [following for following, _ in session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)]
+    result = {"errors": errors, "follows": followed == chosen[1:], "decode": plan.decoder.why or "one kernel"}
+    session.close()
+    return result
+
+
+def logits(plan, ids, first):
+    """A copy of the logits behind the last of `ids`."""
+    import numpy
+
+    count = len(ids)
+    plan.evaluate(ids, first, list(range(first, first + count)), [0] * count, [0] * count, [count - 1])
+    return numpy.array(plan.logits(0), numpy.float32)
+
+
+class Device:
+    """The process that has the device."""
+
+    def __init__(self):
+        self.pool = None
+
+    def __call__(self, path, wanted):
+        if self.pool is None:
+            self.pool = ProcessPoolExecutor(1, get_context("spawn"))
+        try:
+            return self.pool.submit(run, path, wanted).result(SECONDS)
+        except Exception as error:
+            self.stop()
+            what = "the process ended" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
+            return {"failed": " ".join(what.split())[:300]}
+
+    def stop(self):
+        if self.pool is not None:
+            for process in list(self.pool._processes.values()):
+                process.kill()
+            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool = None
+
+
+def line(name, kinds):
+    """One family as text."""
+    parts = []
+    for kind, row in sorted(kinds.items()):
+        if "failed" in row:
+            parts.append(f"{kind} FAILED: {row['failed']}")
+            continue
+        where, value = max(row["errors"].items(), key=lambda item: item[1])
+        far = "" if value < GOAL else "  FAR"
+        parts.append(f"{kind} {value:.4f} ({where}){far}{'' if row['follows'] else '  FOLLOWS OTHERWISE'}")
+    return f"{name:<28} " + "   ".join(parts)
+
+
+def good(row):
+    return "failed" not in row and row["follows"] and max(row["errors"].values()) < GOAL
+
+
+def collect(names, kinds, workers):
+    """{name: {kind: row}} of every model; prints a line when all kinds of a name are there."""
+    found, device = {name: {} for name in names}, Device()
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        jobs = {pool.submit(make, name, kind, folder): (name, kind) for name in names for kind in kinds}
+        for job in as_completed(jobs):
+            name, kind = jobs[job]
+            try:
+                path, wanted = job.result()
+                found[name][kind] = device(path, wanted)
+                Path(path).unlink()
+            except Exception as error:
+                found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}"[:300]}
+            if len(found[name]) == len(kinds):
+                print(line(name, found[name]), flush=True)
+        device.stop()
+    return found
+
+
+def families(only=(), kinds=("F16", "F32"), workers=8):
+    """Run all (or `only` these) and write the results; returns how many models are not good."""
+    import tiny
+
+    from bench import record
+
+    started = time.perf_counter()
+    found = collect([name for name in sorted(tiny.MODELS) if not only or name in only], kinds, workers)
+    bad = sum(not good(row) for rows in found.values() for row in rows.values())
+    values = {kind: [max(r[kind]["errors"].values()) for r in found.values() if "errors" in r.get(kind, {})] for kind in kinds}
+    for kind, some in values.items():
+        far = sum(value >= GOAL for value in some)
+        print(f"{kind}: {len(some)} models, largest {max(some, default=0):.4f} standard deviations, {far} far")
+    seconds = round(time.perf_counter() - started, 1)
+    print(f"{sum(map(len, found.values()))} runs, {bad} not good, {seconds} s", flush=True)
+    record.write("families", "tiny models of every family on a GPU", {"seconds": seconds, "goal": GOAL, "models": found})
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names of models, comma separated")
+    parser.add_argument("--kinds", default="F16,F32")
+    parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
+    options = parser.parse_args()
+    return 1 if families(tuple(filter(None, options.only.split(","))), tuple(options.kinds.split(",")), options.workers) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
