@@ -27,7 +27,8 @@ module of instructions and types; function: makes a function callable from other
     scales(raw, head, t, part)                                 -> of columns 2t, 2t + 1 of a part: scales, minimums (s0, s1, m0, m1)
 row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the load; raw: a local uint32 array, `head` and
 `o` places in it; shift: uint32, 16 where the step's first block lies at an odd multiple of 2, else 0. Blocks past the last
-are read as the last: their activations must be 0. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
+are read as the last: their activations must be 0. Words of skipped loads must not be unpacked: they may be places in a
+table. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
 
 Kernels are made for every format with one token and with up to 16 (linear_row, linear_rows). Those for other numbers of
 tokens, and those that take several formats in one launch, cost as much to build and to load again: `tiled` formats have

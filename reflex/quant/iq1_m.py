@@ -9,7 +9,8 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .iq1_s import OFFSET, points
+
+OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
 
 def decode(blocks):
@@ -50,7 +51,7 @@ def unpack(memory):
 
 def _fragment(ptx, base, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point, join = ptx.words(points(), 2), function(codebook.halves(ptx))
+    point, join = ptx.words(bytes(8 * (n + 1 & 255) + 2 for n in grids.iq1_s()), 2), function(codebook.halves(ptx))
 
     def place(row, step, t):
         return row + (56 * step + t)
@@ -67,10 +68,8 @@ def _fragment(ptx, base, function):
     def codes(raw, head, o, c, j, t, shift):
         four = uint32(raw[head + 2 + 2 * c + (j >> 1)] >> uint32(16 * (j & 1) + 4 * t))
         a, b = point(uint32(raw[o + j] | uint32(uint32(four & uint32(7)) << uint32(8))))
-        up = uint32(0x02020202)
-        if four & uint32(8):
-            up = uint32(0)
-        return join(uint32(a | up), uint32(b | up), uint32(0), uint32(0))
+        down = uint32(uint32(uint32(four >> uint32(2)) & uint32(2)) * uint32(0x01010101))
+        return join(uint32(a ^ down), uint32(b ^ down), uint32(0), uint32(0))
 
     def scales(raw, head, t, part):
         first, second = raw[head], raw[head + 1]

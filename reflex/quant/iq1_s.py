@@ -10,13 +10,6 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 from . import codebook, fields, grids
 from .fragment import Fragment
 
-OFFSET = 9
-
-
-def points():
-    """Eight times a coordinate, less an eighth, above -OFFSET: the bytes that fragments begin from; two more shift up."""
-    return bytes(8 * ((n + 1) & 255) for n in grids.iq1_s())
-
 
 def decode(blocks):
     """uint8 [n, 50] -> float32 [n, 256]."""
@@ -49,7 +42,7 @@ def unpack(memory):
 
 def _fragment(ptx, base, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point, join = ptx.words(points(), 2), function(codebook.halves(ptx))
+    point, join = ptx.words(bytes(8 * (n + 1 & 255) for n in grids.iq1_s()), 2), function(codebook.halves(ptx))
 
     def place(row, step, t):
         return row + (50 * step + t)
@@ -70,18 +63,21 @@ def _fragment(ptx, base, function):
         word = ptx.shf_r(raw[place], raw[place + 1], uint32(shift ^ uint32(16)))
         word = uint32(word >> uint32(16 * (j & 1)))
         a, b = point(uint32(raw[o + j] | uint32(uint32(uint32(word >> uint32(3 * t)) & uint32(7)) << uint32(8))))
-        up = uint32(0x02020202)
-        if word & uint32(0x8000):
-            up = uint32(0)
-        return join(uint32(a | up), uint32(b | up), uint32(0), uint32(0))
+        return join(a, b, uint32(0), uint32(0))
 
     def scales(raw, head, t, part):
-        d = float32(ptx.h2f_lo(raw[head]) * float32(0.125))
-        s0 = float32(d * float32(int32(2 * int32(uint32(raw[head + 1] >> uint32(12)) & uint32(7)) + 1)))
-        s1 = float32(d * float32(int32(2 * int32(uint32(raw[head + 2] >> uint32(12)) & uint32(7)) + 1)))
-        return s0, s1, float32(s0 * float32(-OFFSET)), float32(s1 * float32(-OFFSET))
+        """A code is 8 * (coordinate + 1), so the minimum is -7 or -9 times the scale."""
+        d, first, second = float32(ptx.h2f_lo(raw[head]) * float32(0.125)), raw[head + 1], raw[head + 2]
+        s0 = float32(d * float32(int32(2 * int32(uint32(first >> uint32(12)) & uint32(7)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(uint32(second >> uint32(12)) & uint32(7)) + 1)))
+        m0, m1 = float32(-7), float32(-7)
+        if first & uint32(0x8000):
+            m0 = float32(-9)
+        if second & uint32(0x8000):
+            m1 = float32(-9)
+        return s0, s1, float32(s0 * m0), float32(s1 * m1)
 
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, offset=OFFSET, tiled=False, heavy=True)
+FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, tiled=False, heavy=True)

@@ -16,7 +16,7 @@ SLACK = 256  # readable bytes behind the arena, so that wide loads may run over 
 SLOTS = 256  # cache slots per page
 WEIGHTS, EXPANDED = 128, 129  # areas of the weights as in the file, and as float numbers; areas below are the arenas
 PAGE = 4096
-EXPANDED_AT_ONCE = 2048  # values per block of the kernels expand_*
+EXPANDED_AT_ONCE = 16384  # values per block of the kernels expand_*
 CELLS = 16  # int32: rows, first slot, wanted rows, stop flag, ... (kernels of reflex/kernels/cuda)
 LOGITS_BYTES, MOST_LOGITS_BYTES = 32 << 20, 256 << 20  # of a batch; of one that wants more rows, in buffers made for it
 
