@@ -5,6 +5,8 @@ import random
 from array import array
 
 from reflex import native
+from reflex.constrain import grammar_of
+from reflex.constrain.words import Words
 from reflex.generate import Generation
 from reflex.sample import Sampling
 from reflex.session import Session
@@ -328,3 +330,41 @@ class Generator:
             "required": self.random.choice([["c"], ["b", "c"], ["a"]]),
         }
         return {"allOf": [one, other], **self.random.choice([{}, {"minProperties": 1}, {"properties": {"b": True}}])}
+
+
+TOKENIZER = Tokenizer()
+LETTERS = Tokenizer(extra=[b"aa", b"ab", b"abab", b"ba", b"aaaa"])
+
+
+def asking(tokenizer=TOKENIZER, **asked):
+    """The constraint of a regular expression, choices or a schema over a vocabulary."""
+    return bound(grammar_of(**asked), tokenizer)
+
+
+def matches(constraint, text):
+    """Whether a text is one of the constraint's, by its table of states alone."""
+    states, state = constraint.states, constraint.states.start
+    for byte in text.encode():
+        state = states.step(state, byte)
+        if state < 0:
+            return False
+    return states.ends[state]
+
+
+def check_words(tokenizer, size):
+    """The words of a constraint are the pieces of a tokenizer's first `size` tokens, but for special ones and ends."""
+    words = Words(tokenizer, size)
+    places = native.view(words.entries, 3 * words.count, "I").tolist()
+    found = {}
+    for i in range(words.count):
+        token, begin, end = places[3 * i : 3 * i + 3]
+        found[token] = native.bytes_at(words.text + begin, end - begin)
+    usable = [t for t in range(size) if not tokenizer.is_special(t) and t not in tokenizer.eog and tokenizer.piece(t, False)]
+    blank = [t for t in range(size) if tokenizer.is_special(t) and t not in tokenizer.eog and tokenizer.piece(t, False)]
+    blank = [t for t in blank if not tokenizer.piece(t, False).strip(b" \t\n\r\v\f")]
+    assert found == {token: tokenizer.piece(token, False) for token in [*usable, *blank]}
+    first = native.view(words.first, 257, "I").tolist()
+    assert first[-1] == words.count and words.longest == max(map(len, found.values()))
+    assert [bool(s) for s in words.single] == [bytes([b]) in found.values() for b in range(256)]
+    assert all(found[places[3 * i]][0] == b for b in range(256) for i in range(first[b], first[b + 1]))
+    words.close()

@@ -2,8 +2,6 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 
 import constrained
 import pytest
@@ -14,9 +12,6 @@ import reflex
 from reflex.constrain import grammar_of
 from reflex.gguf.reader import open_model
 from reflex.tokenizer import load
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "pure"))
-from test_constrain import check_words
 
 PERSON = {
     "type": "object",
@@ -37,7 +32,7 @@ PROMPT = "Anna is a teacher. She is 34 years old and has two children, Ben and L
 def test_words_are_the_pieces_of_the_tokenizer(name):
     file = open_model(str(real.locate(name)))
     tokenizer = load(file)
-    check_words(tokenizer, tokenizer.size)
+    constrained.check_words(tokenizer, tokenizer.size)
     tokenizer.close()
 
 
