@@ -101,7 +101,7 @@ def _run(file):
         "supported": True,
         "reason": None,
         "backends": ["cpu", "reference"],
-        "layers": len(program.caches),
+        "layers": len(program.layers) - 1,
         "width": program.width,
         "vocabulary": program.vocabulary,
         "steps": len(program.steps),

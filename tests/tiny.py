@@ -99,7 +99,7 @@ VARIANTS = {
     "mistral3-plain": ("mistral3", {"biases": EVERY_MATRIX, "factors": ("rope_freqs",), "keys": {"rope.scaling.type": "none"}}),
     "mistral3-long": (
         "mistral3",
-        {"factors": ("rope_factors_long", "rope_factors_short"), "keys": {"rope.scaling.type": "longrope"}},
+        {"factors": LONG_SHORT, "keys": {"rope.scaling.type": "longrope", "attention.temperature_scale": 0.0}},
     ),
     "hunyuan-dense-plain": ("hunyuan-dense", {"untied": True, "keys": {"rope.scaling.alpha": 0.0}}),
     "seed_oss-tied": ("seed_oss", {"untied": False, "fused": True}),

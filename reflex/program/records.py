@@ -53,7 +53,7 @@ class Program:
         self.steps = []
         self.layers = []  # where each layer's steps begin, then where the head's begin
         self.widths = {}  # buffer name -> columns
-        self.caches = []  # per layer: (kv_heads, key_dim, value_dim)
+        self.caches = []  # per layer with attention: (kv_heads, key_dim, value_dim)
         self.ropes = []
 
     def buffer(self, name, columns):
@@ -90,7 +90,7 @@ class Program:
         self.steps.append(Step("expert_linear", out, (source, routes), (matrix.weight, matrix.bias), args))
 
     def __str__(self):
-        head = f"{self.architecture}: {len(self.steps)} steps, {len(self.caches)} layers, vocabulary {self.vocabulary}"
+        head = f"{self.architecture}: {len(self.steps)} steps, {len(self.layers) - 1} layers, vocabulary {self.vocabulary}"
         ropes = [
             f"rope {i}: {2 * len(r.frequencies)} dims {r.style}, {r.frequencies[0]:.6g} to {r.frequencies[-1]:.6g} rad, "
             f"magnitude {r.magnitude:.6g}"

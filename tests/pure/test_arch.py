@@ -103,6 +103,7 @@ def test_a_record_with_an_unknown_field_is_refused():
         ("llama.attention.scale", 0.1, "0"),
         ("llama.attention.temperature_scale", 0.1, "0"),
         ("llama.rope.scaling.type", "dynamic", "none or linear or yarn or longrope"),
+        ("llama.rope.dimension_sections", [4, 4, 2, 2], "three sections"),
         ("general.type", "adapter", "model"),
     ],
 )
@@ -216,6 +217,40 @@ def test_metadata_that_contradicts_the_tensors(refused):
 )
 def test_a_tensor_that_nobody_reads_is_refused(refused, name, tensor, shape):
     assert tensor in refused(UnsupportedError, name=name, tensors={tensor: shape})
+
+
+BIASES = {"qkv": ("attn_q", "attn_qkv"), "attn_output": ("attn_output",), "ffn": ("ffn_up", "ffn_down"), "output": ("output",)}
+
+
+@pytest.mark.parametrize("name", arch.families())
+def test_a_bias_that_the_record_does_not_name_is_refused(refused, name):
+    shapes = dict(Model(name).shapes())
+    for group in set(BIASES).difference(arch.find(name).FAMILY.biases):
+        for tensor, shape in list(shapes.items()):
+            role = tensor.removesuffix(".weight").rpartition(".")[2]
+            if tensor.endswith(".weight") and role in BIASES[group]:
+                bias = tensor.replace(".weight", ".bias")
+                assert bias in refused(UnsupportedError, name=name, tensors={bias: shape[:1]})
+                break
+
+
+@pytest.mark.parametrize("name", arch.families())
+def test_an_output_matrix_is_there_where_the_record_says_so(refused, tmp_path, name):
+    rule = arch.find(name).FAMILY.output
+    if rule == "tied":
+        assert "output.weight" in refused(UnsupportedError, name=name, tensors={"output.weight": (512, 64)})
+    elif rule == "required":
+        assert "output.weight" in refused(name=name, tensors={"output.weight": None})
+    else:
+        for shape in (None, (512, 64)):
+            file = open_model(write_changed(tmp_path / "m.gguf", name=name, tensors={"output.weight": shape}))
+            assert load_spec(file).output.weight == ("output.weight" if shape else "token_embd.weight")
+            file.close()
+
+
+def test_a_matrix_in_the_place_of_attention_has_no_bias(refused):
+    """llama.cpp loads it and leaves it out."""
+    assert "blk.3.attn_output.bias" in refused(UnsupportedError, name="deci", tensors={"blk.3.attn_output.bias": (64,)})
 
 
 def test_fewer_layers_than_tensors_is_refused_but_draft_layers_are_skipped(tmp_path, refused):

@@ -40,6 +40,8 @@ class Layer:
 
     def __init__(self, steps):
         records = fuse(steps, False)
+        apart = dict.fromkeys(record.step.op for record in records if type(record) is Plain)
+        need(not apart, f"operations that stand apart: {', '.join(apart)}")
         kinds = [type(record) for record in records]
         need(kinds == [Linear, Attention, Linear, Linear, Linear], "a layer of another form")
         self.qkv, self.attention, self.out, self.gate, self.down = records
