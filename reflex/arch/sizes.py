@@ -84,13 +84,7 @@ def read_layers(file, key, family, spec):
             found=count,
             where=key + "block_count",
         )
-    heads = file.per_layer(key + "attention.head_count", count)
-    kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
-    default = (0,) if family.experts == "always" else ()  # only dense layers need it, and their tensors tell
-    feed_forward = file.per_layer(key + "feed_forward_length", count, *default)
-    may_lack = family.missing_parts, family.missing_parts or family.experts == "always"
-    for i in range(count):
-        check_heads(key, i, heads[i], kv_heads[i], feed_forward[i], *may_lack)
+    heads, kv_heads, feed_forward = read_counts(file, key, family, count)
     key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] if heads[0] else 0)
     value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] if heads[0] else 0)
     windows = read_windows(file, key, family, count)
@@ -120,6 +114,21 @@ def read_layers(file, key, family, spec):
             "no layer is left to run", expected="a feed_forward_length", found=0, where=key + "feed_forward_length"
         )
     return layers
+
+
+def read_counts(file, key, family, count):
+    """Heads, key/value heads and feed-forward width of every layer."""
+    heads = file.per_layer(key + "attention.head_count", count)
+    kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
+    default = (0,) if family.experts == "always" else ()  # only dense layers need it, and their tensors tell
+    feed_forward = file.per_layer(key + "feed_forward_length", count, *default)
+    may_lack = family.missing_parts, family.missing_parts or family.experts == "always"
+    checked = set()
+    for i, sizes in enumerate(zip(heads, kv_heads, feed_forward, strict=True)):
+        if sizes not in checked:
+            check_heads(key, i, *sizes, *may_lack)
+            checked.add(sizes)
+    return heads, kv_heads, feed_forward
 
 
 def check_heads(key, index, heads, kv_heads, feed_forward, may_lack_heads, may_lack_feed_forward):

@@ -17,10 +17,11 @@ LARGEST_FACTOR = 1e30
 class Taken:
     """The tensors of a file and which of them have found a reader."""
 
-    __slots__ = ("tensors", "used")
+    __slots__ = ("biased", "tensors", "used", "weighted")
 
-    def __init__(self, tensors):
+    def __init__(self, tensors, family):
         self.tensors = tensors  # {name: tensor}
+        _, _, self.weighted, self.biased = NORMS[family.norm]  # what norms have
         self.used = []
 
     def need(self, name, shape):
@@ -40,11 +41,10 @@ class Taken:
     def matrix(self, role, inputs, outputs, biased):
         return Matrix(self.need(role + ".weight", (inputs, outputs)), self.optional(role + ".bias", (outputs,)) if biased else None)
 
-    def norm(self, family, role, width):
+    def norm(self, role, width):
         """(weight, bias) of a norm, None for what the family's norms do not have."""
-        _, _, weight, bias = NORMS[family.norm]
-        weight = self.need(role + ".weight", (width,)) if weight else None
-        return weight, self.need(role + ".bias", (width,)) if bias else None
+        weight = self.need(role + ".weight", (width,)) if self.weighted else None
+        return weight, self.need(role + ".bias", (width,)) if self.biased else None
 
 
 def trimmed(shape):
@@ -56,11 +56,11 @@ def trimmed(shape):
 
 def read_tensors(file, family, spec):
     """Fills in the tensor names of spec and of its layers."""
-    taken = Taken(file.tensors)
+    taken = Taken(file.tensors, family)
     read_embedding(file, taken, family, spec)
     for layer in spec.layers:
         read_layer(taken, family, layer, spec.width)
-    spec.output_norm = taken.norm(family, names.OUTPUT_NORM, spec.width)
+    spec.output_norm = taken.norm(names.OUTPUT_NORM, spec.width)
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
     if len(taken.used) != len(file.tensors):
@@ -83,21 +83,21 @@ def read_layer(taken, family, layer, width):
     start = names.prefix(layer.index)
     before = role_of(taken, start, family.attn_norm)
     again = role_of(taken, start, family.ffn_norm)
-    layer.attn_norm = taken.norm(family, start + before, width) if before and layer.heads else None
+    layer.attn_norm = taken.norm(start + before, width) if before and layer.heads else None
     read_attention(taken, family, start, layer, width)
-    layer.attn_out_norm = taken.norm(family, start + family.attn_out_norm, width) if family.attn_out_norm else None
+    layer.attn_out_norm = taken.norm(start + family.attn_out_norm, width) if family.attn_out_norm else None
     if before == again:
         layer.ffn_norm = layer.attn_norm
         layer.parallel = before is not None
     else:
-        layer.ffn_norm = taken.norm(family, start + again, width) if again else None
+        layer.ffn_norm = taken.norm(start + again, width) if again else None
     if layer.experts:
         from .experts import read_expert_tensors
 
         read_expert_tensors(taken, family, layer, width)
     else:
         read_feed_forward(taken, family, start, layer, width)
-    layer.ffn_out_norm = taken.norm(family, start + family.ffn_out_norm, width) if family.ffn_out_norm else None
+    layer.ffn_out_norm = taken.norm(start + family.ffn_out_norm, width) if family.ffn_out_norm else None
 
 
 def role_of(taken, start, roles):
@@ -123,8 +123,9 @@ def read_attention(taken, family, start, layer, width):
 
 
 def head_norm(taken, kind, role, size, heads):
-    shapes = {"rms": (size,), "row rms": (heads * size,), "layer": (size, heads)}
-    return taken.need(role + ".weight", shapes[kind])
+    if kind == "layer":
+        return taken.need(role + ".weight", (size, heads))
+    return taken.need(role + ".weight", (heads * size,) if kind == "row rms" else (size,))
 
 
 def read_feed_forward(taken, family, start, layer, width):
