@@ -7,6 +7,7 @@ Called by Constraint and, for `pattern`, by schema.
 """
 
 from ..errors import InvalidInputError
+from ..tokenizer.codepoints import LAST, complement, union
 
 SUBSET = (
     ("characters", r"`a`  `é`  `\.`  `\n \t \r \f \v \0`  `\x41`  `\u00e9`  `\u{1F600}`  `\cJ`"),
@@ -17,37 +18,11 @@ SUBSET = (
     ("repetition", "`?`  `*`  `+`  `{3}`  `{2,5}`  `{2,}`  `{,5}`, lazy forms (`*?`) too: they match the same texts"),
     ("anchors", "`^` at the beginning and `$` at the end"),
 )
-LAST = 0x10FFFF
 NESTING = 100
 LONGEST = 100_000  # characters of a pattern
 LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))
 ASCII = {"d": ((48, 57),), "w": ((48, 57), (65, 90), (95, 95), (97, 122)), "s": ((9, 13), (32, 32))}
 NAMED = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11, "0": 0, "a": 7, "e": 27}
-
-
-def union(*sets):
-    out = []
-    for first, last in sorted(pair for s in sets for pair in s):
-        if out and first <= out[-1][1] + 1:
-            out[-1][1] = max(out[-1][1], last)
-        else:
-            out.append([first, last])
-    return tuple((a, z) for a, z in out)
-
-
-def complement(ranges):
-    out, start = [], 0
-    for first, last in ranges:
-        if first > start:
-            out.append((start, first - 1))
-        start = last + 1
-    return (*out, (start, LAST)) if start <= LAST else tuple(out)
-
-
-def intersection(a, b):
-    return tuple((max(x, u), min(y, v)) for x, y in a for u, v in b if max(x, u) <= min(y, v))
-
-
 ANY = complement(LINE_ENDS)
 
 

@@ -3,6 +3,7 @@
 Every character is written in one way: as itself, or escaped where JSON says it must be. Called by schema.
 """
 
+from ..tokenizer.codepoints import difference, intersection, union
 from . import regex
 from .facts import fail
 from .formats import FORMATS
@@ -18,8 +19,8 @@ EVERY = ((0, LAST),)
 
 def characters(ranges):
     """The tree of one character out of code points, as JSON writes it."""
-    plain = regex.intersection(ranges, ITSELF)
-    codes = [code for a, z in regex.intersection(ranges, ((0, 31), (34, 34), (92, 92))) for code in range(a, z + 1)]
+    plain = intersection(ranges, ITSELF)
+    codes = [code for a, z in intersection(ranges, ((0, 31), (34, 34), (92, 92))) for code in range(a, z + 1)]
     escaped = [SHORT.get(code, b"\\u%04x" % code) for code in codes]
     ways = [("set", plain)] * bool(plain) + [("texts", tuple(escaped))] * bool(escaped)
     return ways[0] if len(ways) == 1 else ("alt", ways)
@@ -80,9 +81,9 @@ def name(taken):
         nodes = {}
         for prefix in sorted(prefixes, key=len, reverse=True):
             nexts = {text[-1]: nodes[text] for text in prefixes if len(text) == len(prefix) + 1 and text.startswith(prefix)}
-            codes = regex.intersection(ITSELF, regex.complement(regex.union(tuple((ord(c), ord(c)) for c in nexts))))
+            codes = difference(ITSELF, union(tuple((ord(c), ord(c)) for c in nexts)))
             ways = [grammar.build(("set", codes), free)]
-            ways += [grammar.build(("set", regex.intersection(((ord(c), ord(c)),), ITSELF)), node) for c, node in nexts.items()]
+            ways += [grammar.build(("set", intersection(((ord(c), ord(c)),), ITSELF)), node) for c, node in nexts.items()]
             nodes[prefix] = grammar.add(SPLIT, (*ways, *([] if prefix in taken else [close])))
         return grammar.add(BYTES, ((34, 34, nodes[""]),))
 

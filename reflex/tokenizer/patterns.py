@@ -9,7 +9,7 @@ Called by kernels/host/tokenize.py, which ships the programs; never at run time.
 import struct
 from functools import cache
 
-from . import ranges
+from . import codepoints, ranges
 
 ACCEPT, CLASS, RUN, BRANCH, JUMP, LOOK, AHEAD, END_AHEAD, END, GROUPS, LOOP, COMMIT = range(12)
 INSTRUCTION = 24  # bytes: opcode and five int32 operands
@@ -118,7 +118,7 @@ class Parser:
             name = self.text[self.at + 1 : self.text.index("}", self.at)]
             self.at += len(name) + 2
             return ranges.named(name)
-        known = {"s": ranges.SPACE, "S": ranges.complement(ranges.SPACE), "d": ranges.category("Nd"), "w": ranges.word()}
+        known = {"s": ranges.SPACE, "S": codepoints.complement(ranges.SPACE), "d": ranges.category("Nd"), "w": ranges.word()}
         if c in known:
             return known[c]
         if c.isalnum():
@@ -132,7 +132,7 @@ class Parser:
             if self.accept("&&"):
                 if not self.accept("["):
                     self.fail("&& needs a set")
-                members = [ranges.intersection(ranges.union(*members), self.set_members())]
+                members = [codepoints.intersection(codepoints.union(*members), self.set_members())]
                 continue
             one = self.character()
             if self.peek("-") and not self.peek("-]"):
@@ -142,8 +142,8 @@ class Parser:
                     self.fail("bad range")
                 one = ((one[0][0], high[0][1]),)
             members.append(one)
-        whole = self.folding(ranges.union(*members))
-        return ranges.complement(whole) if negated else whole
+        whole = self.folding(codepoints.union(*members))
+        return codepoints.complement(whole) if negated else whole
 
 
 def parse(text):
@@ -173,7 +173,7 @@ def simplify(node):
 
 def _simplify_choices(choices):
     if all(c[0] == "set" for c in choices):
-        return ("set", ranges.union(*(c[1] for c in choices)))
+        return ("set", codepoints.union(*(c[1] for c in choices)))
     out = []
     for choice in choices:
         head, rest = _head(choice)
@@ -215,14 +215,14 @@ def first_set(node):
         return first_set(node[1]) if node[2] else None
     if node[0] == "alt":
         sets = [first_set(c) for c in node[1]]
-        return None if None in sets else ranges.union(*sets)
+        return None if None in sets else codepoints.union(*sets)
     if node[0] != "seq" or not node[1]:
         return None
     gathered = []
     for item in node[1]:
         s = first_set(item)
         if s is not None:
-            return ranges.union(*gathered, s)
+            return codepoints.union(*gathered, s)
         if item[0] == "repeat" and first_set(item[1]) is not None:
             gathered.append(first_set(item[1]))
         else:
@@ -284,10 +284,10 @@ class Writer:
         _, body, least, most = node
         group = _counted_set(body)
         if body[0] == "set":
-            possessive = follow is not None and not ranges.difference(body[1], follow)
+            possessive = follow is not None and not codepoints.difference(body[1], follow)
             self.emit(RUN, body[1], least, most, self.slot() if most == UNLIMITED else -1, int(possessive))
         elif group and most == UNLIMITED:
-            if follow is None or ranges.difference(group[0], follow):
+            if follow is None or codepoints.difference(group[0], follow):
                 raise PatternError("a repeated group must be followed by a lookahead that excludes its characters")
             self.emit(GROUPS, group[0], least, group[1], self.slot())
         elif (least, most) == (0, 1):
@@ -338,18 +338,18 @@ def _counted_set(node):
 @cache
 def decompose(s):
     """(128-bit ASCII map, 64-bit mask of kinds, ranges above ASCII where that mask is wrong)."""
-    low = ranges.intersection(s, ((0, 127),))
+    low = codepoints.intersection(s, ((0, 127),))
     bits = sum(1 << c for first, last in low for c in range(first, last + 1))
-    high = ranges.intersection(s, ((128, ranges.LAST),))
+    high = codepoints.intersection(s, ((128, codepoints.LAST),))
     mask = 0
     covered = []
     for kind, members in enumerate(ranges.kind_ranges()):
-        inside = ranges.intersection(high, members)
-        if inside and len(ranges.difference(members, inside)) < len(inside):  # fewer ranges to toggle
+        inside = codepoints.intersection(high, members)
+        if inside and len(codepoints.difference(members, inside)) < len(inside):  # fewer ranges to toggle
             mask |= 1 << kind
             covered.append(members)
-    covered = ranges.union(*covered)
-    return bits, mask, ranges.union(ranges.difference(high, covered), ranges.difference(covered, high))
+    covered = codepoints.union(*covered)
+    return bits, mask, codepoints.union(codepoints.difference(high, covered), codepoints.difference(covered, high))
 
 
 def class_record(s, toggles_at):

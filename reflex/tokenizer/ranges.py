@@ -1,4 +1,4 @@
-"""Sets of code points as sorted tuples of (first, last), and the sets that regular expressions name.
+"""The sets of code points that regular expressions name, in the form of codepoints.py.
 
 Refuses names outside CLASSES. Called by patterns at build time only.
 """
@@ -7,8 +7,8 @@ import struct
 from functools import cache
 
 from . import categories
+from .codepoints import LAST, difference, intersection, union
 
-LAST = 0x10FFFF
 # Unicode White_Space (PropList.txt); Python and Rust agree, ASCII-only engines do not.
 SPACE = (
     (9, 13),
@@ -22,36 +22,6 @@ SPACE = (
     (0x205F, 0x205F),
     (0x3000, 0x3000),
 )
-
-
-def union(*sets):
-    out = []
-    for first, last in sorted(pair for s in sets for pair in s):
-        if out and first <= out[-1][1] + 1:
-            out[-1][1] = max(out[-1][1], last)
-        else:
-            out.append([first, last])
-    return tuple((a, b) for a, b in out)
-
-
-def complement(s):
-    out = []
-    start = 0
-    for first, last in s:
-        if first > start:
-            out.append((start, first - 1))
-        start = last + 1
-    if start <= LAST:
-        out.append((start, LAST))
-    return tuple(out)
-
-
-def intersection(a, b):
-    return complement(union(complement(a), complement(b)))
-
-
-def difference(a, b):
-    return intersection(a, complement(b))
 
 
 @cache
