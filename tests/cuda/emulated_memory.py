@@ -142,7 +142,6 @@ ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))
 ldgf4_if, ldf4_if = _unless_skipped(ldgf4, 4), _unless_skipped(ldf4, 4)
 ldcg32, ldcg64, ldcg128, ldcgf4 = ld32, ld64, ld128, ldf4
-ldf_early, ldf4_early_if = ldgf, ldgf4_if
 st16, st32, st64, st128 = (_storer(c) for c in ("H", "I", "2I", "4I"))
 sth, stf, stf2, stf4 = (_storer(c) for c in ("e", "f", "2f", "4f"))
 lds16, lds32, lds64, lds128 = (_loader(c, "s") for c in ("H", "I", "2I", "4I"))

@@ -11,12 +11,16 @@ from ...quant import load
 from ...quant.types import by_id, row_bytes
 from .fusion import ACTIVATIONS, Linear
 from .parameters import Own, blocks
-from .products import MODES, Products
+from .products import MODES, Products, fragment_of
 
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
 FLOAT32 = 0  # type id
 MOST_EXPERTS, MOST_USED, MOST_GROUPS = 512, 32, 32
 PLAIN_TOKENS = 8  # pairs of a tile of expert_plain
+# kernels/cuda/expert_tiles.py: name, pairs and weight rows of a block, without and with CROWDED pairs per expert
+TILES = ("32", 32, 64), ("64", 64, 128)
+CROWDED = 16
+TILE_BYTES = 66304  # of dynamic shared memory
 SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down
@@ -26,6 +30,8 @@ PREFETCH = True  # whether expert_gate asks L2 for what expert_down will read
 
 class ExpertLaunches(Products):
     """Methods of Lowering for Experts records, and for their steps one by one."""
+
+    arranged = None  # (routes, pairs per tile) for which the latest expert_order was launched
 
     # ---- steps ----
 
@@ -37,7 +43,7 @@ class ExpertLaunches(Products):
     def _step_expert_linear(self, step):
         source, rows = self._at(step.ins[0])
         routes, used = self._at(step.ins[1])[0], step.args["used"]
-        columns = self._size(step)[1]
+        columns, self.arranged = self._size(step)[1], None
         each = 1 if self._width(step.ins[0]) > columns else used
         inputs = self._expert_halves((source, 0, 0, 0.0, columns), rows * used // each, used, each)
         self._expert_products([step], inputs, routes, rows, [self._to(step.out, rows)])
@@ -51,28 +57,27 @@ class ExpertLaunches(Products):
 
     def _experts(self, record):
         source, rows = self._at(record.source)
-        columns = self._size(record.gate)[1]
+        columns, self.arranged = self._size(record.gate)[1], None
         norm = (Own(self._weight(0), record.norm), 1, float(record.norm.args["eps"])) if record.norm else (0, 0, 0.0)
         source = source, *norm, columns
-        logits, early = self._router(record, source, rows)
+        logits = self._router(record, source, rows)
         one = rows == 1 and not self.reach
         quick_gate, quick_down = one and self._quick_gate(record), one and self._quick_down(record)
-        routed = not (quick_gate and quick_down and self._simple(record.route))
+        routed = not (quick_gate and self._simple(record.route))
         routes = self._to(record.route.out, rows)
         settings = self._route_settings(record.route, self._width(record.router.out))
         if routed:
             self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
-        choice = logits, routes, int(routed), *settings[2:7]
-        early = int(early and not routed)
         hidden = self._to(record.gate.out, rows)
         if quick_gate:
-            self._gate_of_one(record, source, choice, hidden, early, quick_down)
+            choice = logits, routes, int(routed), *settings[2:7]
+            self._gate_of_one(record, source, choice, hidden, quick_down)
         else:
             self._gate_of_many(record, source, routes, hidden, rows)
         adding = record.mode == "add"
         out = self._at(record.out)[0] if adding else self._to(record.out, rows)
         if quick_down:
-            self._down_of_one(record, choice, hidden, out, early)
+            self._down_of_one(record, routes, hidden, out)
         else:
             self._down_of_many(record, routes, hidden, out, rows)
 
@@ -109,7 +114,7 @@ class ExpertLaunches(Products):
     def _quick_down(self, record):
         return self._quick("expert_down", record.down)
 
-    def _gate_of_one(self, record, source, choice, out, early, quick_down):
+    def _gate_of_one(self, record, source, choice, out, quick_down):
         kind, columns, count = self._size(record.gate)
         kernel = self.image.kernel("expert_gate_" + by_id(kind).name)
         splits, grid = self._strands_of(kernel, record.route.args["used"] * count, columns // 256)
@@ -119,17 +124,17 @@ class ExpertLaunches(Products):
             ahead = matrix, stride, stride // LINE * LINE
         matrix, stride, *_ = self._stack(record.gate)
         stack = matrix, Own(self._matrix, record.up), stride, count
-        values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits, early, *ahead)
+        values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits, *ahead)
         self._add(kernel.name, (grid,), values, 5 * columns // 2)
 
-    def _down_of_one(self, record, choice, hidden, out, early):
+    def _down_of_one(self, record, routes, hidden, out):
         kind, columns, count = self._size(record.down)
         used = record.route.args["used"]
         name = by_id(kind).name
         kernel, held = self.image.kernel("expert_down_" + name), 2 if 2 * load(name).DOT.words < ROOMY else 1
         splits, grid = self._strands_of(kernel, blocks(count, held), used * columns // 256)
         stack = self._stack(record.down)[:3]
-        values = (hidden, columns, *stack, *choice, out, MODES[record.mode], float(record.scale), splits, early)
+        values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits)
         self._add(kernel.name, (grid,), values, 5 * used * columns // 2)
 
     def _strands_of(self, kernel, units, row_blocks):
@@ -148,18 +153,18 @@ class ExpertLaunches(Products):
     # ---- several rows ----
 
     def _router(self, record, source, rows):
-        """The router's logits; returns (their address, whether what lies before them may be read early)."""
+        """The router's logits; returns their address."""
         step, (kind, columns, experts) = record.router, self._size(record.router)
         out = self._to(step.out, rows)
         if kind != FLOAT32 or columns % 4:
             self._linear(Linear(record.source, [step], record.norm))
-            return out, False
+            return out
         values = (*source, Own(self._matrix, step), *self._own_bias(step), out)
         if rows == 1 and not self.reach:
             self._add("router_row", (experts,), values)
-            return out, True
-        self._add("router_rows", (blocks(experts, 16), blocks(rows, 8)), (*values, experts, rows))
-        return out, False
+        else:
+            self._add("router_rows", (blocks(experts, 16), blocks(rows, 8)), (*values, experts, rows))
+        return out
 
     def _own_bias(self, step):
         return (Own(self._bias, step), 1) if step.weights[1] else (0, 0)
@@ -187,8 +192,8 @@ class ExpertLaunches(Products):
         return pairs, factors, each, columns
 
     def _tiles_of(self, routes, rows, experts, used, tokens):
-        """((order, tiles), most tiles) of the pairs of a batch, after the launch that makes them."""
-        m = self.memory
+        """((order, tiles), most tiles) of the pairs of a batch, after the launch that makes them, where it was not made yet."""
+        m, key = self.memory, (routes, tokens)
 
         def most(rows):
             pairs = rows * used
@@ -196,19 +201,35 @@ class ExpertLaunches(Products):
 
         order = m.named(f"expert order {used}", 4 * m.rows * used)
         tiles = m.named(f"expert tiles {tokens} {used} {experts}", 16 * most(m.rows))
-        values = routes, rows, experts, used, tokens, order, tiles, most(rows)
-        self._add("expert_order", (1,), values, 4 * rows * used)
+        if key != self.arranged:
+            values = routes, rows, experts, used, tokens, order, tiles, most(rows)
+            self._add("expert_order", (1,), values, 4 * rows * used)
+            self.arranged = key
         return (order, tiles), most(rows)
 
     def _expert_products(self, steps, inputs, routes, rows, outs, act=None):
         """y_j of every pair for one or two stacks of one input; `act`: gate and up, the result in place of the gate's."""
         used, experts = steps[0].args["used"], self.file.tensors[steps[0].weights[0]].shape[2]
-        listed, count = self._tiles_of(routes, rows, experts, used, PLAIN_TOKENS)
-        for step, out in zip(steps, outs, strict=True):
-            kind, _, wide = self._size(step)
-            values = (*inputs, *listed, *self._stack(step), out, wide)
-            self._add("expert_plain_" + by_id(kind).name, (blocks(wide, 4), count), values)
-        if act is not None:
+        sizes, stacks = [self._size(step) for step in steps], [self._stack(step) for step in steps]
+        gated = False
+        if all(fragment_of(kind) and fragment_of(kind).tiled and columns % 32 == 0 for kind, columns, _ in sizes):
+            gated = act in ACTIVATIONS and sizes[0] == sizes[1] and stacks[0][4:] == stacks[1][4:]
+            many = rows * used >= CROWDED * experts and not self.reach
+            tile, tokens, tile_rows = TILES[many]
+            listed, count = self._tiles_of(routes, rows, experts, used, tokens)
+            values = []
+            for (kind, _, _), (matrix, *rest), out in zip(sizes, stacks, outs, strict=True):
+                values += [matrix, kind, *rest, out]
+            values += [0] * (8 * (2 - len(steps)))
+            tail = sizes[0][2], MODES["gated" if gated else "store"], ACTIVATIONS.get(act, 0)
+            grid = count, blocks(2 * sizes[0][2], tile_rows) if gated else sum(blocks(size[2], tile_rows) for size in sizes)
+            self._add("expert_tiles_" + tile, grid, (*inputs, *listed, *values, *tail), TILE_BYTES)
+        else:
+            listed, count = self._tiles_of(routes, rows, experts, used, PLAIN_TOKENS)
+            for (kind, _, wide), stack, out in zip(sizes, stacks, outs, strict=True):
+                values = (*inputs, *listed, *stack, out, wide)
+                self._add("expert_plain_" + by_id(kind).name, (blocks(wide, 4), count), values)
+        if act is not None and not gated:
             count = rows * self._width(steps[0].out)
             self._add("gated_" + act, (blocks(count, 1024),), (*outs, count))
 

@@ -69,15 +69,16 @@ def quantize(a, b, c, d, i, columns, padded, tid, sh):
             ptx.stsf2(sh, int32((padded >> 1) + (i >> 4)), scale, float32(scale * float32(both)))
 
 
-def preparer(threads, load=ptx.ldf4_if):
-    """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `parts`."""
-    stride = 4 * threads
+def preparer(threads, idle=0):
+    """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `parts`. The first
+    `idle` threads (whole warps) have no part in it and come to the barrier at its end from elsewhere."""
+    stride = 4 * (threads - idle)
 
     @device
     def prepare(x, norm, normed, columns, sh, parts):
         v = cuda.local.array(16, float32)
         w = cuda.local.array(16, float32)
-        tid = int32(cuda.threadIdx.x)
+        tid = int32(cuda.threadIdx.x - idle)
         padded = int32((columns + 255) & -256)
         squares = float32(0)
         base = int32(0)
@@ -85,7 +86,7 @@ def preparer(threads, load=ptx.ldf4_if):
             for k in range(AHEAD):
                 i = int32(base + stride * k + 4 * tid)
                 wanted = uint32(1 if i < columns else 0)
-                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = load(x, i, wanted)
+                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(x, i, wanted)
                 wanted = uint32(wanted & uint32(normed))
                 w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3] = ptx.ldgf4_if(norm, i, wanted)
             for k in range(AHEAD):
@@ -103,7 +104,8 @@ def preparer(threads, load=ptx.ldf4_if):
                 squares += ptx.shfl_xor(squares, int32(16 >> k))
             if tid & 31 == 0:
                 parts[uint32(tid >> 5)] = squares
-        cuda.syncthreads()
+        if not idle:
+            cuda.syncthreads()
 
     return prepare
 

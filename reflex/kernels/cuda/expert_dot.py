@@ -6,11 +6,10 @@ normed, eps, columns). Expert e's matrices begin e * stride bytes behind those o
 of each. expert_down: out = y (mode 0) or out += scale * y (mode 1), y[r] = sum_j w_j D_j[r] . g[j], the sums of all experts as
 one of used * hidden columns; g: float32[used, hidden] from expert_gate; out: float32[rows].
 
-Every block finds the experts by itself, from the router's logits without a bias or groups (experts: up to 128; the settings are
-those of route.py), or reads them where `routed` says that `routes` holds them. `early`: the launch in front is router_row, or
-for expert_down an expert_gate behind router_row, so that what came before it may be read before waiting. used: up to 32;
-columns and hidden: multiples of 256. expert_gate asks L2 for `ahead` bytes of each expert's matrix at `down` and stride
-`down_stride`, which expert_down will read.
+Every block of expert_gate finds the experts by itself, from the router's logits without a bias or groups (experts: up to 128;
+the settings are those of route.py), and the first one writes `routes` as route does; where `routed` says so, `routes` holds
+them already. used: up to 32; columns and hidden: multiples of 256. expert_gate asks L2 for `ahead` bytes of each expert's
+matrix at `down` and stride `down_stride`, which expert_down will read.
 
 A strand of 16 lanes has a row of gate and up (expert_down: `held` neighbouring rows), which `splits` strands, any number, share
 by columns. A block has STRANDS // splits such units; grid: ceil(units / that), units being used * rows, or ceil(rows / held).
@@ -24,31 +23,16 @@ from . import ptx
 from .dots import adder, bound, preparer, quantize
 from .export import device, kernel
 from .linear_dot import activated, stepper
-from .route import NARROW, chooser
+from .route import NARROW, chooser, weigh
 
 MOST_USED, LINE = 32, 128
 FORMATS = bound()
-choose = chooser(NARROW // 32, simple=True, load=ptx.ldf_early)
+choose = chooser(NARROW // 32, simple=True)
 
 
 def threads_of(format, held):
     """Of a block that has a multiprocessor for itself: as many as have the registers for a block of weights of `held` rows."""
     return 768 if held * format.record.words < 30 else 512
-
-
-@device
-def find(logits, routes, routed, experts, used, gating, renormalize, scale, lane, ids, weights):
-    """The experts of the row, by one warp, in shared memory."""
-    if routed:
-        expert, weight = int32(0), float32(0)
-        if lane < used:
-            weight = ptx.ldf(routes, lane)
-            expert = int32(ptx.ldf(routes, int32(lane + used)))
-    else:
-        none = int32(0)
-        expert, weight = choose(logits, none, logits, none, experts, used, gating, renormalize, scale, none, none, lane)
-    ids[uint32(lane)] = expert
-    weights[uint32(lane)] = weight
 
 
 @device
@@ -88,27 +72,31 @@ def _gate(format):
     warps, strands, all_words = threads // 32, threads // 16, 2 * format.record.words
     partials = 2 * strands
     load, load_head, step = format.load, format.load_head, stepper(format, 2)
-    prepare, sum_of = preparer(threads, ptx.ldf4_early_if), adder(warps)
+    prepare, sum_of = preparer(threads, idle=32), adder(warps - 1)
 
     def expert_gate(
         x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize, scale,
-        out, act, splits, early, down, down_stride, ahead,
+        out, act, splits, down, down_stride, ahead,
     ):  # fmt: skip
+        ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         squares = cuda.shared.array(warps, float32)
         parts = cuda.shared.array(partials, float32)
-        ids, weights = cuda.shared.array(MOST_USED, int32), cuda.shared.array(MOST_USED, float32)
+        ids = cuda.shared.array(MOST_USED, int32)
         raw, sums = cuda.local.array(all_words, uint32), cuda.local.array(2, float32)
         tid = int32(cuda.threadIdx.x)
         lane, strand, t = int32(tid & 31), int32(tid >> 4), int32(tid & 3)
-        blocks = int32(columns >> 8)
-        if not early:
-            ptx.pdl_wait()
-        prepare(x, norm, normed, columns, sh, squares)
+        blocks, none = int32(columns >> 8), int32(0)
+        logit, top, total = float32(0), float32(0), float32(0)
         ptx.pdl_wait()
-        ptx.pdl_launch()
-        if tid < 32:
-            find(logits, routes, routed, experts, used, gating, renormalize, scale, lane, ids, weights)
+        if tid >= 32:
+            prepare(x, norm, normed, columns, sh, squares)
+        elif routed:
+            if lane < used:
+                ids[uint32(lane)] = int32(ptx.ldf(routes, int32(lane + used)))
+        else:
+            own, logit, top, total = choose(logits, none, logits, none, experts, used, gating, renormalize, none, none, lane)
+            ids[uint32(lane)] = own
         cuda.syncthreads()
         mine = quotient(strand, splits)
         first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
@@ -122,6 +110,11 @@ def _gate(format):
         for r in range(2):
             load(at + r * below, first, t, wanted, raw, r * words)
             load_head(at + r * below, first, t, wanted, raw, r * words)
+        if cuda.blockIdx.x == 0 and tid < 32 and routed == 0:
+            weight = weigh(logit, top, total, used, gating, renormalize, scale, lane)
+            if lane < used:
+                routes[lane] = weight
+                routes[int32(lane + used)] = float32(ids[uint32(lane)])
         if ahead:
             ask(down, down_stride, ahead, used, ids)
         sums[0], sums[1] = float32(0), float32(0)
@@ -152,39 +145,11 @@ def _gate(format):
     return expert_gate
 
 
-def weigher(threads):
-    """Device function: g times the weights of the experts in shared memory, as linear_dot wants activations."""
-    stride = 4 * threads
-
-    @device
-    def prepare(g, hidden, used, weights, sh):
-        v, columns = cuda.local.array(8, float32), int32(used * hidden)
-        base = int32(0)
-        while base < columns:
-            tid = int32(cuda.threadIdx.x)
-            for k in range(2):
-                i = int32(base + stride * k + 4 * tid)
-                wanted = uint32(1 if i < columns else 0)
-                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(g, i, wanted)
-            for k in range(2):
-                i = int32(base + stride * k + 4 * tid)
-                if int32(base + stride * k + 4 * (tid & -32)) < columns:  # the whole warp: its lanes work together
-                    w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
-                    a, b = float32(v[4 * k] * w), float32(v[4 * k + 1] * w)
-                    c, d = float32(v[4 * k + 2] * w), float32(v[4 * k + 3] * w)
-                    quantize(a, b, c, d, i, columns, columns, tid, sh)
-            base = int32(base + 2 * stride)
-        cuda.syncthreads()
-
-    return prepare
-
-
 def _down(format, held):
     words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, held)
-    strands, all_words, half = threads // 16, held * format.record.words, held >> 1
+    strands, all_words, half, stride4 = threads // 16, held * format.record.words, held >> 1, 4 * threads
     partials = held * strands
     load, load_head, step = format.load, format.load_head, stepper(format, held)
-    prepare = weigher(threads)
 
     @device
     def place_of(w, stride, line, row, b, row_blocks, ids, used):
@@ -192,24 +157,25 @@ def _down(format, held):
         slot = int32(min(quotient(b, row_blocks), int32(used - 1)))
         return ptx.address(w, ids[uint32(slot)] * stride + int64(row - slot) * line)
 
-    def expert_down(
-        g, hidden, w, stride, rows, logits, routes, routed, experts, used, gating, renormalize, route_scale, out, mode, scale,
-        splits, early,
-    ):  # fmt: skip
+    @device
+    def weighted(v, o, i, columns, hidden, used, weights, tid, sh):
+        """Four values of g times their expert's weight, as linear_dot wants activations."""
+        if i - 4 * (tid & 31) < columns:  # the whole warp: its lanes work together
+            w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
+            a, b, c, d = float32(v[o] * w), float32(v[o + 1] * w), float32(v[o + 2] * w), float32(v[o + 3] * w)
+            quantize(a, b, c, d, i, columns, columns, tid, sh)
+
+    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits):
+        ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(partials, float32)
         ids, weights = cuda.shared.array(MOST_USED, int32), cuda.shared.array(MOST_USED, float32)
-        raw, sums = cuda.local.array(all_words, uint32), cuda.local.array(held, float32)
+        raw, sums, v = cuda.local.array(all_words, uint32), cuda.local.array(held, float32), cuda.local.array(8, float32)
         tid = int32(cuda.threadIdx.x)
         lane, strand, t = int32(tid & 31), int32(tid >> 4), int32(tid & 3)
         row_blocks = int32(hidden >> 8)
         blocks = int32(row_blocks * used)
-        line = int64(row_blocks * nbytes)
-        if not early:
-            ptx.pdl_wait()
-        if tid < 32:
-            find(logits, routes, routed, experts, used, gating, renormalize, route_scale, lane, ids, weights)
-        cuda.syncthreads()
+        columns, line = int32(blocks << 8), int64(row_blocks * nbytes)
         mine = quotient(strand, splits)
         first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
         own = quotient(int32(strands), splits)
@@ -217,19 +183,32 @@ def _down(format, held):
         below = int64(0)
         if held == 2 and row + 1 < rows:
             below = line
+        index = int32(((cuda.blockIdx.x * own) << half) + tid)  # the row that a thread finishes
+        owner = int32(1 if tid < own << half and index < rows else 0)
+        ptx.pdl_wait()
+        if tid < used:
+            weights[uint32(tid)] = ptx.ldf(routes, tid)
+            ids[uint32(tid)] = int32(ptx.ldf(routes, int32(tid + used)))
+        for k in range(2):
+            i = int32(stride4 * k + 4 * tid)
+            v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(g, i, uint32(1 if i < columns else 0))
+        before = float32(0)
+        if owner and mode == 1:
+            before = ptx.ldf(out, index)
+        cuda.syncthreads()
         wanted = uint32(1 if first < blocks else 0)
         at = place_of(w, stride, line, row, first, row_blocks, ids, used)
         for r in range(held):
             load(at + r * below, first, t, wanted, raw, r * words)
             load_head(at + r * below, first, t, wanted, raw, r * words)
-        ptx.pdl_wait()
-        ptx.pdl_launch()
-        index = int32(((cuda.blockIdx.x * own) << half) + tid)  # the row that a thread finishes
-        owner = int32(1 if tid < own << half and index < rows else 0)
-        before = float32(0)
-        if owner and mode == 1:
-            before = ptx.ldf(out, index)
-        prepare(g, hidden, used, weights, sh)
+        weighted(v, 0, int32(4 * tid), columns, hidden, used, weights, tid, sh)
+        weighted(v, 4, int32(4 * tid + stride4), columns, hidden, used, weights, tid, sh)
+        i = int32(4 * tid + 2 * stride4)
+        while i - 4 * lane < columns:
+            v[0], v[1], v[2], v[3] = ptx.ldf4_if(g, i, uint32(1 if i < columns else 0))
+            weighted(v, 0, i, columns, hidden, used, weights, tid, sh)
+            i = int32(i + stride4)
+        cuda.syncthreads()
         for r in range(held):
             sums[r] = float32(0)
         b = first
@@ -237,7 +216,7 @@ def _down(format, held):
             coming = int32(b + 4 * splits)
             wanted = uint32(1 if coming < blocks else 0)
             following = place_of(w, stride, line, row, coming, row_blocks, ids, used)
-            step(sums, raw, b, t, at, below, int32(blocks << 8), sh, following, below, coming, wanted)
+            step(sums, raw, b, t, at, below, columns, sh, following, below, coming, wanted)
             b, at = coming, following
         cuda.syncwarp()
         y = strand_sum(sums, held, lane)
@@ -255,8 +234,8 @@ def _down(format, held):
     return expert_down
 
 
-GATE = "FFifi" + "BBli" + "FFiiiiif" + "FiiiBli"
-DOWN = "Fi" + "Bli" + "FFiiiiif" + "Fifii"
+GATE = "FFifi" + "BBli" + "FFiiiiif" + "FiiBli"
+DOWN = "FiBliFiFifi"
 
 
 def held_down(format):

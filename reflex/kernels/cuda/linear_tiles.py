@@ -77,7 +77,7 @@ def _weights(format):
     return device(weights)
 
 
-def _fetch(shape):
+def fetcher(shape):
     """Device function: tokens' words of a stage, from `column` on, into shared memory; zeros behind the last column and token.
     Pieces of 16 bytes trade places in odd tokens, so that two tokens do not meet in a bank."""
     pieces, piece_rows = shape.tokens * STAGE_PIECES // (32 * shape.row_warps), 32 * shape.row_warps // STAGE_PIECES
@@ -155,13 +155,14 @@ def _multiply(shape):
     return device(multiply)
 
 
-def _loop(format, rest, shape):
-    """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`."""
+def looper(format, rest, shape, fetch):
+    """Device function that adds a warp's products over its steps to `sums`, for this format or by `rest`; fetch is that of
+    `fetcher`, or like it."""
     record, id = format.record, format.block.id
     head, words, chunks, planes, elements = record.head, record.words, record.chunks, record.planes, record.elements
     block, nbytes = format.block.elements, format.block.nbytes
     place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
-    weights, fetch, multiply = _weights(format), _fetch(shape), _multiply(shape)
+    weights, multiply = _weights(format), _multiply(shape)
     keep, hand_out = _scales(format)
     hop, c_units, j_units, plain = record.hop == 32, record.c_units, record.j_units, record.offset is None
     part_chunks, part_units = chunks // record.parts, elements // record.parts // 32
@@ -284,7 +285,7 @@ def bytes_of_row(type, columns):
     return int64(0)
 
 
-def _row_bytes(format, rest):
+def row_bytes_of(format, rest):
     id, nbytes, elements = format.block.id, format.block.nbytes, format.block.elements
 
     def row_bytes(type, columns):
@@ -302,7 +303,19 @@ def activated(act, x):
     return gelu(x)
 
 
-def _epilogue(shape):
+@device
+def own_place(sh, token):
+    """The row of the results that is a token's."""
+    return int64(token)
+
+
+@device
+def own_factor(factor, sh, token):
+    """What a token's products are multiplied by."""
+    return factor[token]
+
+
+def finisher(shape, place_of, factor_of):
     """Device function: the sums of a block through shared memory to `out`, added over the groups of warps in their order."""
     splits, row_warps, tokens = shape.splits, shape.row_warps, shape.tokens
     tiles, share = tokens // 8, tokens // splits
@@ -317,7 +330,10 @@ def _epilogue(shape):
             value += ptx.ldsf(sh, int32(at + k * group_words))
         return value
 
-    def epilogue(sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale):
+    def epilogue(
+        sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, skipped, out, stride, mode, act, scale
+    ):
+        """skipped: floats before the first row's in both biases."""
         lane, warp, split = int32(tid & 31), int32((tid >> 5) & (row_warps - 1)), int32(tid >> group_bits)
         value, grow = cuda.local.array(BATCH, float32), cuda.local.array(BATCH, float32)
         old = cuda.local.array(BATCH, float32)
@@ -340,9 +356,9 @@ def _epilogue(shape):
         more, more1 = float32(0), float32(0)
         if row < rows:
             if biased:
-                more = bias[row]
+                more = bias[int32(row + skipped)]
             if mode == 2 and biased1:
-                more1 = bias1[row]
+                more1 = bias1[int32(row + skipped)]
         end = int32(min(int32((split + 1) * share), int32(count - token0)))
         weight = float32(1)
         if mode == 1:
@@ -350,11 +366,12 @@ def _epilogue(shape):
         while k < end and row < rows:
             for i in range(BATCH):  # all loads before the first use
                 token = int32(min(int32(k + i * step), int32(end - 1)))
-                value[i], grow[i], old[i] = total(sh, int32(at + token * LINE)), factor[token0 + token], float32(0)
+                value[i], old[i] = total(sh, int32(at + token * LINE)), float32(0)
+                grow[i] = factor_of(factor, sh, int32(token0 + token))
             if mode == 1:
                 for i in range(BATCH):
                     token = int32(min(int32(k + i * step), int32(end - 1)))
-                    old[i] = out[int64(token0 + token) * stride + row]
+                    old[i] = out[place_of(sh, int32(token0 + token)) * stride + row]
             for i in range(BATCH):
                 value[i] = value[i] * grow[i] + more
             if mode == 2:
@@ -363,7 +380,7 @@ def _epilogue(shape):
                     value[i] = float32(activated(act, value[i]) * (total(sh, int32(at + 16 + token * LINE)) * grow[i] + more1))
             for i in range(BATCH):
                 if k + i * step < end:
-                    out[int64(token0 + k + i * step) * stride + row] = ptx.fmaf(weight, value[i], old[i])
+                    out[place_of(sh, int32(token0 + k + i * step)) * stride + row] = ptx.fmaf(weight, value[i], old[i])
             k = int32(k + BATCH * step)
 
     return device(epilogue)
@@ -372,9 +389,10 @@ def _epilogue(shape):
 def product(shape, module):
     """The kernel of a shape, for the file `module` (a kernel's image is that of its file)."""
     loop, row_bytes = no_loop, bytes_of_row
+    fetch = fetcher(shape)
     for format in reversed(FORMATS):
-        loop, row_bytes = _loop(format, loop, shape), _row_bytes(format, row_bytes)
-    epilogue = _epilogue(shape)
+        loop, row_bytes = looper(format, loop, shape, fetch), row_bytes_of(format, row_bytes)
+    epilogue = finisher(shape, own_place, own_factor)
     row_warps, tokens, block_rows = shape.row_warps, shape.tokens, shape.rows
 
     @device
@@ -431,7 +449,8 @@ def product(shape, module):
         elif segment == 2:
             rows, bias, biased, out, stride = rows2, bias2, biased2, out2, stride2
         epilogue(
-            sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, out, stride, mode, act, scale
+            sums, sh, tid, factor, count, token0, row0, rows, bias, biased, bias1, biased1, int32(0), out, stride, mode, act,
+            scale,
         )
 
     linear_tiles.__module__ = module

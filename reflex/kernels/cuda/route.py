@@ -86,21 +86,22 @@ def masker(held):
     return mask
 
 
-def chooser(held, simple=False, load=ptx.ldf):
-    """Device function for one warp and up to 32 * held experts: (expert, weight) of rank `lane`; of lanes behind the last rank 0s.
-    at: where the row's logits begin. A `simple` one knows no bias and no groups. load: how logits are read."""
+def chooser(held, simple=False):
+    """Device function for one warp and up to 32 * held experts: (expert of rank `lane`, its logit, largest logit, sum of the
+    exponentials of all, or 0 where nobody needs it). at: where the row's logits begin. A `simple` one knows neither bias nor
+    groups."""
     mask = masker(held)
 
     @device
-    def choose(logits, at, bias, biased, experts, used, gating, renormalize, scale, groups, kept, lane):
+    def choose(logits, at, bias, biased, experts, used, gating, renormalize, groups, kept, lane):
         value, key = cuda.local.array(held, float32), cuda.local.array(held, uint32)
         for k in range(held):
-            value[k] = load(logits, int32(at + min(int32(lane + 32 * k), int32(experts - 1))))
+            value[k] = ptx.ldf(logits, int32(at + min(int32(lane + 32 * k), int32(experts - 1))))
         plain = int32(1)  # whether the order of logits is that of what is made of them
         if not simple:
             plain = int32(biased == 0 and groups < 2)
         whole = int32(gating == SOFTMAX and (plain == 0 or renormalize == 0))  # is the sum over all experts needed?
-        top, total = float32(0), float32(1)
+        top, total = float32(0), float32(0)
         if whole:
             top = value[0]
             for k in range(1, held):
@@ -143,37 +144,35 @@ def chooser(held, simple=False, load=ptx.ldf):
         mine = int32(min(mine, int32(experts - 1)))  # an address in any case
         x = value_of(chosen)
         if plain == 0:
-            x = load(logits, int32(at + mine))
-        weight = x
-        if gating == SIGMOID:
-            weight = sigmoid(x)
-        else:
-            if whole == 0:
-                top = x if lane < used else float32(-3.0e38)
-                top = warp_max(top)
-            weight = exponential(float32(x - top))
-            if whole:
-                weight = float32(weight / total)
-        if lane >= used:
-            weight = float32(0)
-        if gating == OF_CHOSEN or renormalize:
-            weight = float32(weight / max(warp_sum(weight), float32(LEAST_SUM)))
-        return mine, float32(weight * scale)
+            x = ptx.ldf(logits, int32(at + mine))
+        return mine, x, top, total
 
     return choose
 
 
-few, many = chooser(NARROW // 32), chooser(MOST // 32)
-
-
 @device
-def chosen(logits, at, bias, biased, experts, used, gating, renormalize, scale, groups, kept, lane):
-    """See chooser."""
-    if experts <= NARROW:
-        expert, weight = few(logits, at, bias, biased, experts, used, gating, renormalize, scale, groups, kept, lane)
+def weigh(x, top, total, used, gating, renormalize, scale, lane):
+    """The weight of a lane's expert, from what the chooser gave; 0 of lanes behind the last."""
+    weight = x
+    if gating == SIGMOID:
+        weight = sigmoid(x)
     else:
-        expert, weight = many(logits, at, bias, biased, experts, used, gating, renormalize, scale, groups, kept, lane)
-    return expert, weight
+        if total == 0:
+            top = x
+            if lane >= used:
+                top = float32(-3.0e38)
+            top = warp_max(top)
+        weight = exponential(float32(x - top))
+        if total != 0:
+            weight = float32(weight / total)
+    if lane >= used:
+        weight = float32(0)
+    if gating == OF_CHOSEN or renormalize:
+        weight = float32(weight / max(warp_sum(weight), float32(LEAST_SUM)))
+    return float32(weight * scale)
+
+
+few, many = chooser(NARROW // 32), chooser(MOST // 32)
 
 
 @kernel("FFiiiiifiiiF", threads=THREADS)
@@ -182,9 +181,12 @@ def route(logits, bias, biased, experts, used, gating, renormalize, scale, group
     ptx.pdl_wait()
     lane, row = int32(cuda.threadIdx.x & 31), int32(cuda.blockIdx.x * WARPS + (cuda.threadIdx.x >> 5))
     if row < rows:
-        expert, weight = chosen(
-            logits, int32(row * experts), bias, biased, experts, used, gating, renormalize, scale, groups, kept, lane
-        )
+        at = int32(row * experts)
+        if experts <= NARROW:
+            expert, x, top, total = few(logits, at, bias, biased, experts, used, gating, renormalize, groups, kept, lane)
+        else:
+            expert, x, top, total = many(logits, at, bias, biased, experts, used, gating, renormalize, groups, kept, lane)
+        weight = weigh(x, top, total, used, gating, renormalize, scale, lane)
         if lane < used:
             at = int32(2 * row * used + lane)
             routes[at] = weight

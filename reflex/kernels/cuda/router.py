@@ -4,10 +4,8 @@ are chosen hangs on small differences, so nothing is rounded.
 x: float32[rows, columns], columns a multiple of 4; when `normed`, h is x times norm[columns] over its root mean square (eps),
 else x.
 
-router_row: one row of x, a block per expert; grid: (experts). Its weights are read before it waits. It lets the kernel behind
-it start only once it has waited itself: what launches before it have written, that kernel may read without waiting.
-router_rows: any number of rows, each with the same result in any company; a warp has 4 experts and 8 rows. Grid: (ceil(experts
-/ 16), ceil(rows / 8)).
+router_row: one row of x, a block per expert; grid: (experts). Its weights are read before it waits. router_rows: any number of
+rows, each with the same result in any company; a warp has 4 experts and 8 rows. Grid: (ceil(experts / 16), ceil(rows / 8)).
 """
 
 from numba import cuda
@@ -32,6 +30,7 @@ def four(x, at, wanted):
 
 @kernel("FFifiFFiF", threads=THREADS, blocks=4)
 def router_row(x, norm, normed, eps, columns, w, bias, biased, out):
+    ptx.pdl_launch()
     parts = cuda.shared.array(PARTS, float32)
     a, b, v = cuda.local.array(VALUES, float32), cuda.local.array(VALUES, float32), cuda.local.array(VALUES, float32)
     tid, expert = int32(cuda.threadIdx.x), int32(cuda.blockIdx.x)
@@ -46,7 +45,6 @@ def router_row(x, norm, normed, eps, columns, w, bias, biased, out):
             b[4 * k], b[4 * k + 1], b[4 * k + 2], b[4 * k + 3] = four(norm, min(i, int32(columns - 4)), wanted)
         if base == 0:
             ptx.pdl_wait()
-            ptx.pdl_launch()
         for k in range(AHEAD):
             i = int32(base + 4 * (tid + THREADS * k))
             wanted = uint32(1 if i < columns else 0)

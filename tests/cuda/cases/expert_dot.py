@@ -27,9 +27,8 @@ def chosen(used, gating, renormalize, scale, routed, random, experts=EXPERTS):
     logits = random.standard_normal((1, experts), "f4")
     words = {"used": used, "gating": gating, "renormalize": renormalize, "scale": scale}
     routes = op.reference(logits, None, **words)
-    arguments = [logits[0], routes[0], int(routed), experts, used, GATING[gating], int(renormalize), scale]
-    if routed:
-        arguments[0] = numpy.full_like(logits[0], numpy.nan)
+    arguments = [logits[0], routes[0].copy(), int(routed), experts, used, GATING[gating], int(renormalize), scale]
+    arguments[0 if routed else 1][...] = numpy.nan
     return routes[0, used:].astype(int), routes[0, :used].astype("f8"), arguments
 
 
@@ -43,13 +42,12 @@ def shared(columns):
     return 5 * columns // 2
 
 
-def gate(
-    label, block, used, rows, columns, random, act=0, splits=1, normed=False, early=0, ahead=0, grid=None, emulate=True, **words
-):
+def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=False, ahead=0, emulate=True, **words):
     experts = words.pop("experts", EXPERTS)
     stacks = [Stack(block, rows, columns, random, experts) for _ in range(2)]
     x, norm, eps = random.standard_normal(columns, "f4") * numpy.float32(30), random.standard_normal(columns, "f4"), 1e-6
-    ids, _, choice = chosen(used, **words, random=random, experts=experts)
+    ids, weights, choice = chosen(used, **words, random=random, experts=experts)
+    routes = numpy.concatenate([weights, ids])
     h = x.astype("f8")
     if normed:
         h = h * norm / numpy.sqrt((h * h).mean() + eps)
@@ -59,31 +57,31 @@ def gate(
     down = numpy.zeros(experts * max(ahead, 128), "u1")
     args = [
         x, norm, int(normed), eps, columns, stacks[0].bytes, stacks[1].bytes, stacks[0].stride, rows, *choice,
-        numpy.full((used, rows), numpy.nan, "f4"), act, splits, early, down, max(ahead, 128), ahead,
+        numpy.full((used, rows), numpy.nan, "f4"), act, splits, down, max(ahead, 128), ahead,
     ]  # fmt: skip
     own = threads_of(FORMATS[block.id], 2) // 16 // splits
     made = Case(
-        label, f"expert_gate_{block.name}", grid or -(-used * rows // own), args, {17: wanted}, shared(columns),
+        label, f"expert_gate_{block.name}", (used * rows + own - 1) // own, args, {10: routes, 17: wanted}, shared(columns),
         3 * error / numpy.abs(wanted).max() + 1e-6, emulate=emulate,
     )  # fmt: skip
     made.bytes = 2 * used * stacks[0].stride
     return made
 
 
-def down(label, block, used, hidden, rows, random, mode=0, splits=1, early=0, emulate=True, **words):
-    experts = words.pop("experts", EXPERTS)
+def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=True, experts=EXPERTS):
     stack, held = Stack(block, rows, hidden, random, experts), held_down(FORMATS[block.id])
     g = random.standard_normal((used, hidden), "f4")
-    ids, weights, choice = chosen(used, **words, random=random, experts=experts)
+    ids, weights = random.permutation(experts)[:used], random.random(used)
+    routes = numpy.concatenate([weights, ids]).astype("f4")
     h = (g * weights[:, None]).reshape(-1)
     matrix = numpy.concatenate([stack.values[e] for e in ids], 1).astype("f8")
     out, scale = random.standard_normal(rows, "f4"), 0.5
     wanted = out + scale * (matrix @ h) if mode else matrix @ h
-    args = [g, hidden, stack.bytes, stack.stride, rows, *choice, out, mode, scale, splits, early]
+    args = [g, hidden, stack.bytes, stack.stride, rows, routes, used, out, mode, scale, splits]
     own = threads_of(FORMATS[block.id], held) // 16 // splits
     grid = (rows + held * own - 1) // (held * own)
     made = Case(
-        label, f"expert_down_{block.name}", grid, args, {13: wanted}, shared(used * hidden),
+        label, f"expert_down_{block.name}", grid, args, {7: wanted}, shared(used * hidden),
         3 * noise(matrix, h) / numpy.abs(wanted).max() + 1e-6, emulate=emulate,
     )  # fmt: skip
     made.bytes = used * stack.stride
@@ -98,11 +96,11 @@ def cases():
     random = numpy.random.default_rng(41)
     for block in BLOCKS:
         yield gate("small", block, 2, 30, 256, random, **PLAIN)
-        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, early=1, ahead=256, **OTHER)
-        yield down("small", block, 2, 256, 101, random, **PLAIN)
-        yield down("splits", block, 3, 768, 7, random, mode=1, splits=3, early=1, **OTHER)
+        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=256, **OTHER)
+        yield down("small", block, 2, 256, 101, random)
+        yield down("splits", block, 3, 768, 7, random, mode=1, splits=3)
     yield gate("routed", BLOCKS[0], 2, 3, 256, random, **PLAIN | {"routed": True})
-    yield down("routed", BLOCKS[0], 4, 512, 5, random, mode=1, splits=2, **PLAIN | {"routed": True})
+    yield down("wide", BLOCKS[0], 8, 1024, 5, random, mode=1, splits=8, experts=9)
 
 
 def bench():
@@ -114,4 +112,4 @@ def bench():
             yield gate(f"8x768x2048 ahead {ahead}", block, 8, 768, 2048, random, normed=True, ahead=ahead, emulate=False, **big)
         held = held_down(FORMATS[block.id])
         for splits in (6, 3, 2) if held == 2 else (6, 3, 2, 1):
-            yield down(f"8x768x2048 s{splits}", block, 8, 768, 2048, random, mode=1, splits=splits, emulate=False, **big)
+            yield down(f"8x768x2048 s{splits}", block, 8, 768, 2048, random, mode=1, splits=splits, emulate=False, experts=32)
