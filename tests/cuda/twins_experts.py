@@ -53,6 +53,24 @@ def expert_plain(
                 out[pair * out_stride : pair * out_stride + rows] = values
 
 
+@twin(r"expert_tiles_(\d+)")
+def expert_tiles(tokens, grid, xh, factor, each, columns, order, tiles, *rest):
+    cut = rows_of(tiles, grid[0], 4)
+    h = from_halves(xh, factor, int(order[: cut[:, 2].sum()].max()) // each + 1, columns)
+    stacks, (out_stride, mode, act) = (rest[:8], rest[8:16]), rest[16:]
+    for expert, first, pairs, _ in cut:
+        own = order[first : first + pairs]
+        made = []
+        for w, kind, stride, rows, bias, biased, bias_stride, _ in stacks:
+            y = h[own // each] @ matrix(w[expert * stride :], kind, rows, columns).T if pairs and rows else None
+            made.append(y + bias[expert * bias_stride :][:rows] if biased and pairs else y)
+        if mode == 2 and pairs:
+            made = [reference("gated")(*made, act=UNITS[act]), None]
+        for y, stack in zip(made, stacks, strict=True):
+            for pair, values in zip(own, () if y is None else y, strict=y is not None):
+                stack[-1][pair * out_stride : pair * out_stride + stack[3]] = values
+
+
 @twin("expert_sum")
 def expert_sum(grid, x, routes, out, n, used, mode, scale):
     rows = grid[1]
@@ -61,31 +79,25 @@ def expert_sum(grid, x, routes, out, n, used, mode, scale):
     held[:] = held + numpy.float32(scale) * y if mode else y
 
 
-def choice(logits, routes, routed, experts, used, gating, renormalize, scale):
-    """(indices, weights) of the experts of one row."""
-    found = routes[: 2 * used]
+@twin(r"expert_gate_(\w+)")
+def expert_gate(
+    kind, grid, x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize,
+    scale, out, act, *rest
+):  # fmt: skip
     if not routed:
         words = {"used": used, "gating": GATINGS[gating], "renormalize": renormalize, "scale": scale}
-        found = reference("route")(logits[None, :experts], None, **words)[0]
-    return found[used:].astype(int), found[:used]
-
-
-@twin(r"expert_gate_(\w+)")
-def expert_gate(kind, grid, x, norm, normed, eps, columns, gate, up, stride, rows, *rest):
-    ids, _ = choice(*rest[:8])
-    out, act = rest[8:10]
+        routes[: 2 * used] = reference("route")(logits[None, :experts], None, **words)[0]
     h = x[None, :columns]
     if normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
-    for j, expert in enumerate(ids):
+    for j, expert in enumerate(routes[used : 2 * used].astype(int)):
         g, u = (h[0] @ matrix(w[expert * stride :], by_name(kind).id, rows, columns).T for w in (gate, up))
         out[j * rows : (j + 1) * rows] = reference("gated")(g, u, act=UNITS[act])
 
 
 @twin(r"expert_down_(\w+)")
-def expert_down(kind, grid, g, hidden, weights, stride, rows, *rest):
-    ids, shares = choice(*rest[:8])
-    out, mode, scale = rest[8:11]
+def expert_down(kind, grid, g, hidden, weights, stride, rows, routes, used, out, mode, scale, splits):
+    ids, shares = routes[used : 2 * used].astype(int), routes[:used]
     y = sum(
         share * (g[j * hidden : (j + 1) * hidden] @ matrix(weights[e * stride :], by_name(kind).id, rows, hidden).T)
         for j, (e, share) in enumerate(zip(ids, shares, strict=True))
