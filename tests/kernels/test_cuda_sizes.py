@@ -22,7 +22,7 @@ from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import attention, backend, decode, fusion, launch, memory, persistent, products
+from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, persistent, products
 from reflex.backends.cuda.lowering import Lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
@@ -32,6 +32,7 @@ from reflex.kernels.cuda import (
     attention_join,
     attention_row,
     expand,
+    expert_plain,
     export,
     gated,
     linear_dot,
@@ -94,7 +95,8 @@ class Launches(list):
 CHANGES = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forward": 512}
 WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
-MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",))]
+OTHERS = "gpt2", "command-r", "stablelm", "olmo2", "apertus", "mistral3", "olmo", "gpt-oss", "qwen2moe", "phimoe"
+MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product([(n, {}) for n in OTHERS], ("F16",))]
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
 FEW = 4  # multiprocessors, which the largest tiles keep busy even here
 STEADY = [(1, 1, 2048, False), (9, 1, 2048, False), (9, 9, 2048, True), (300, 101, 4096, True), (512, 400, 16384, True)]
@@ -155,7 +157,8 @@ def integer_row(kernel, values):
 GRIDS = {
     "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
     r"(embed|add_position)_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
-    "(rms|layer)norm|rmsnorm_add|gate_rows|halves": lambda k, v: ("rows",),
+    "(rms|layer)norm|rmsnorm_add|gate_rows": lambda k, v: ("rows",),
+    "halves": lambda k, v: ("pairs",),
     "head_(rms|layer)norm|rope": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
     "select": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"gated_\w+|add": lambda k, v: (ceil(v[2], 4 * k.threads),),
@@ -167,6 +170,12 @@ GRIDS = {
     r"linear_dot_\w+": integer_row,
     r"linear_rows_\w+": few_rows,
     r"linear_tiles_\w+": tiled,
+    "route": lambda k, v: (ceil(v[10], k.threads // 32),),
+    "router_row": lambda k, v: ("experts",),
+    "router_rows": lambda k, v: (ceil(v[9], 16), ceil(v[10], 8)),
+    "expert_order": lambda k, v: (1,),
+    r"expert_plain_\w+": lambda k, v: (ceil(v[8], expert_plain.WARPS), "pairs"),
+    "expert_sum": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
     r"attention_(row|tree)_\w+": lambda k, v: (v[18] * ceil(ceil(v[17], v[18]), 8), "splits", "rows"),
@@ -177,6 +186,7 @@ GRIDS = {
 def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
         known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "pairs": range(1, rows * experts.MOST_USED + 1)}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
             for number, goal in zip(grid, (*rule(kernel, values), 1, 1), strict=False):
@@ -208,6 +218,8 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == linear_row_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_tiles"):
                 assert shared == linear_tiles_cases.SHARED
+            elif kernel.name == "expert_order":
+                assert shared == 4 * values[1] * values[3]
             else:
                 assert shared == 0
 
