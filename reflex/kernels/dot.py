@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from .intrinsics import F32, I64, f32, i64
 from .target import current
-from .vector import LANES, V8F, V16F, Vectors, vector
+from .vector import LANES, V8F, Vectors, vector
 
 QUANTIZED_GROUP = 384
 SCALES, SUMS = 256, 320
@@ -33,24 +33,24 @@ def _operands(v, arguments, tokens, lanes):
     return v.pointer(weights), tokens_at, [v.cell(zero) for _ in range(tokens)]
 
 
-def _group(v, record, p, x, accumulators):
-    """acc[t] += (scale x codes + minimum) . x[t] over 256 weights."""
+def _part(v, record, group, count, x, lane, accumulators):
+    """acc[t] += (scale x codes + minimum) . x[t] over `count` sub-blocks: their activations at x[t], scales and sums at lane[t]."""
     b, lanes = v.b, LANES * v.subs
-    group = record.group(v, p)
-    minimums = group.minimums
+    kind, minimums = group.scales.type, group.minimums
     if record.signed and v.biased:
-        minimums = b.fmul(group.scales, v.const(V16F, -128.0))
+        minimums = b.fmul(group.scales, v.const(kind, -128.0))
     scaled = []
-    for t, at in enumerate(x):
-        scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), V16F)))
+    for t, at in enumerate(lane):
+        scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), kind)))
         if minimums is not None:
-            term = v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), V16F)), lanes)
+            term = v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), kind)), lanes)
             b.store(b.fadd(b.load(accumulators[t]), term), accumulators[t])
-    for i in range(0, 8, v.subs):
-        codes = group.codes(i, v.subs)
+    for i in range(0, count, v.subs):
+        width = min(v.subs, count)
+        codes = group.codes(i, width)
         for t, at in enumerate(x):
-            value = _codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type))
-            scale = v.fours(scaled[t], 2 * i, 2 * v.subs)
+            value = v.fit(_codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type)), lanes)
+            scale = v.fit(v.fours(scaled[t], 2 * i, 2 * width), lanes)
             b.store(v.fma(value, scale, b.load(accumulators[t])), accumulators[t])
 
 
@@ -64,35 +64,17 @@ def _codes_dot(v, record, codes, x):
     return v.signed_floats(ints)
 
 
-def _blocks(v, record, p, x, index, count, accumulators):
-    """`count` trailing blocks of 32; `index` is the first one's int64 index within the last group."""
-    b, lanes = v.b, LANES * v.subs
-    blocks = [record.block(v, v.at(p, k * record.nbytes)) for k in range(count)]
-    codes = record.codes(v, p, count)
-    scale = v.gather([block[0] for block in blocks for _ in (0, 1)])
-    minimum = v.gather([block[1] for block in blocks for _ in (0, 1)]) if blocks[0][1] is not None else None
-    if record.signed and v.biased:
-        minimum = b.fmul(scale, v.const(scale.type, -128.0))
-    eight = b.mul(index, ir.Constant(i64, 8))
-    for t, at in enumerate(x):
-        lane = b.gep(at, [eight])
-        value = _codes_dot(v, record, codes, v.load(b.gep(at, [b.mul(index, ir.Constant(i64, 32))]), codes.type))
-        d = v.fours(b.fmul(scale, v.load(v.at(lane, SCALES), scale.type)), 0, 2 * count)
-        total = v.fma(v.fit(value, lanes), v.fit(d, lanes), b.load(accumulators[t]))
-        if minimum is not None:
-            total = b.fadd(total, v.fit(b.fmul(minimum, v.load(v.at(lane, SUMS), scale.type)), lanes))
-        b.store(total, accumulators[t])
-
-
 def _trailing(v, record, weights, x, tail, accumulators):
     """All trailing blocks: as many as a byte vector holds at a time, then single ones."""
-    b, done = v.b, ir.Constant(i64, 0)
-    for size in sorted({v.subs, 1}, reverse=True):
+    b, done, width = v.b, ir.Constant(i64, 0), record.width
+    for size in sorted({max(v.subs, width), width}, reverse=True):
         steps = b.sdiv(b.sub(tail, done), ir.Constant(i64, size))
         with v.loop(steps) as k:
             index = b.add(done, b.mul(k, ir.Constant(i64, size)))
-            p = b.gep(weights, [b.mul(index, ir.Constant(i64, record.nbytes))])
-            _blocks(v, record, p, x, index, size, accumulators)
+            p = b.gep(weights, [b.mul(b.sdiv(index, ir.Constant(i64, width)), ir.Constant(i64, record.nbytes))])
+            codes_at = [b.gep(at, [b.mul(index, ir.Constant(i64, 32))]) for at in x]
+            lane = [b.gep(at, [b.mul(index, ir.Constant(i64, 8))]) for at in x]
+            _part(v, record, record.part(v, p, size), size, codes_at, lane, accumulators)
         done = b.add(done, b.mul(steps, ir.Constant(i64, size)))
 
 
@@ -107,7 +89,7 @@ def quantized_dot(record, tokens, name):
 
     x[t] lies at x + t * stride, out[t] at out + t * out_stride; bias is a float32.
 
-    `groups` whole groups of 256, then `tail` blocks of 32 (formats with blocks of 32 only).
+    `groups` whole groups of 256, then `tail` sub-blocks of 32 (formats whose blocks are narrower than a group only).
     """
 
     def codegen(context, builder, signature, arguments):
@@ -117,8 +99,9 @@ def quantized_dot(record, tokens, name):
         with v.loop(groups) as g:
             p = builder.gep(weights, [builder.mul(g, ir.Constant(i64, record.group_bytes))])
             at = builder.mul(g, ir.Constant(i64, QUANTIZED_GROUP))
-            _group(v, record, p, [builder.gep(q, [at]) for q in x], accumulators)
-        if record.block is not None:
+            rows = [builder.gep(q, [at]) for q in x]
+            _part(v, record, record.group(v, p), 8, rows, rows, accumulators)
+        if record.width < 8:
             w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, record.group_bytes))])
             at = builder.mul(groups, ir.Constant(i64, QUANTIZED_GROUP))
             rest = [builder.gep(q, [at]) for q in x]

@@ -1,5 +1,7 @@
 """Memory, atomics and a few scalar operations for host kernels, as LLVM instructions over int64 addresses."""
 
+from hashlib import sha256
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -19,6 +21,20 @@ def declare(builder, name, result, arguments):
     module = builder.module
     known = module.globals.get(name)
     return known or ir.Function(module, ir.FunctionType(result, arguments), name)
+
+
+def constant(builder, data):
+    """Address of bytes among the object's constants, beside the code that reads them: an array's global variable."""
+    name = f"table_{sha256(data).hexdigest()[:16]}"
+    known = builder.module.globals.get(name)
+    if known is None:
+        kind = ir.ArrayType(i8, len(data))
+        known = ir.GlobalVariable(builder.module, kind, name)
+        known.initializer = ir.Constant(kind, bytearray(data))
+        known.global_constant = known.unnamed_addr = True
+        known.linkage = "internal"
+        known.align = 64
+    return known
 
 
 def has_halves():

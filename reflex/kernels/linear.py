@@ -47,7 +47,7 @@ def _choose(dots):
 
 
 def formats(kind):
-    """(ggml name, LANES) of every block format whose lanes are of class `kind`."""
+    """(ggml name, LANES) of every block format whose lanes are of class `kind`, or of one of those."""
     for block in TYPES.values():
         record = getattr(load(block.name), "LANES", None)
         if isinstance(record, kind):

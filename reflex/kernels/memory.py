@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from .export import helper, inline
-from .intrinsics import F32, I64, float_of_bits, half_to_single
+from .intrinsics import F32, I64, constant, float_of_bits, half_to_single
 
 function = helper
 
@@ -74,17 +74,10 @@ def half_of_bits(typingctx, bits):
 def table(data):
     """Function index -> signed byte `index` of `data`; the bytes live in the object's constants. No bounds check."""
     name = f"table_{sha256(data).hexdigest()[:16]}"
-    kind = ir.ArrayType(_I8, len(data))
 
     def codegen(context, builder, signature, arguments):
-        constant = builder.module.globals.get(name)
-        if constant is None:
-            constant = ir.GlobalVariable(builder.module, kind, name)
-            constant.initializer = ir.Constant(kind, bytearray(data))
-            constant.global_constant = constant.unnamed_addr = True
-            constant.linkage = "internal"
-        zero = ir.Constant(_I64, 0)
-        return builder.sext(builder.load(builder.gep(constant, [zero, arguments[0]], inbounds=True), align=1), _I64)
+        place = builder.gep(constant(builder, data), [ir.Constant(_I64, 0), arguments[0]], inbounds=True)
+        return builder.sext(builder.load(place, align=1), _I64)
 
     def typing(typingctx, index):
         return I64(I64), codegen

@@ -9,7 +9,7 @@ computed with.
 from llvmlite import ir
 from numba.core import cgutils
 
-from .intrinsics import declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
+from .intrinsics import constant, declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
 from .target import current
 
 LANES = 8
@@ -26,9 +26,11 @@ V32B, V16B = vector(i8, 32), vector(i8, 16)
 
 
 class Vectors:
-    int32 = i32
+    int8, int16, int32, int64 = i8, i16, i32, i64
     float1 = f32
     float8 = V8F
+    ints4, ints8, ints16 = (vector(i32, n) for n in (4, 8, 16))
+    words4, words8, words32 = (vector(i16, n) for n in (4, 8, 32))
     bytes8 = vector(i8)
     bytes16 = V16B
     bytes32 = V32B
@@ -37,12 +39,23 @@ class Vectors:
     def __init__(self, builder):
         self.b = builder
         self.target = current()
+        self.masks = {}
 
     # ---- constants, addresses, memory ----
     def const(self, kind, value):
         if isinstance(kind, ir.VectorType):
             return ir.Constant(kind, [ir.Constant(kind.element, value)] * kind.count)
         return ir.Constant(kind, value)
+
+    def vector(self, kind, values):
+        """A constant of that many lanes."""
+        return ir.Constant(kind, [ir.Constant(kind.element, value) for value in values])
+
+    def bytes(self, count):
+        return vector(i8, count)
+
+    def bits(self, count):
+        return ir.IntType(count)
 
     def pointer(self, address):
         """An i8* from an int64 address."""
@@ -66,21 +79,80 @@ class Vectors:
         """A half at `pointer` as float32."""
         return half_to_single(self.b, self.load(pointer, i16))
 
-    def halves(self, pointer, stride):
-        """Eight halves `stride` bytes apart, as eight float32 lanes."""
-        if not has_halves():
-            return self.gather([self.half(self.at(pointer, i * stride)) for i in range(LANES)])
-        if stride == 2:
-            return self.b.fpext(self.load(pointer, vector(f16)), V8F)
-        return self.b.fpext(self.gather([self.load(self.at(pointer, i * stride), f16) for i in range(LANES)]), V8F)
+    def half_of(self, bits):
+        """The float32 of a half's 16 bits."""
+        return half_to_single(self.b, bits)
 
-    def half_pairs(self, pointer, stride):
-        """Eight times two neighbouring halves, `stride` bytes apart: (first ones, second ones) as float32 lanes."""
+    def eighth(self, value):
+        return self.b.fmul(value, self.const(value.type, 0.125))
+
+    def halves(self, pointer, stride, count=LANES):
+        """`count` halves `stride` bytes apart, as float32 lanes."""
         if not has_halves():
-            return self.halves(pointer, stride), self.halves(self.at(pointer, 2), stride)
-        pairs = self.gather([self.load(self.at(pointer, i * stride), i32) for i in range(LANES)])
-        second = self.b.lshr(pairs, self.const(V8I, 16))
-        return tuple(self.b.fpext(self.b.bitcast(self.b.trunc(x, vector(i16)), vector(f16)), V8F) for x in (pairs, second))
+            return self.gather([self.half(self.at(pointer, i * stride)) for i in range(count)])
+        kind = vector(f16, count)
+        halves = self.load(pointer, kind) if stride == 2 else self.strided(pointer, stride, count, f16)
+        return self.b.fpext(halves, vector(f32, count))
+
+    def half_pairs(self, pointer, stride, count=LANES):
+        """`count` times two neighbouring halves, `stride` bytes apart: (first ones, second ones) as float32 lanes."""
+        if not has_halves():
+            return self.halves(pointer, stride, count), self.halves(self.at(pointer, 2), stride, count)
+        pairs = self.strided(pointer, stride, count, i32)
+        second = self.b.lshr(pairs, self.const(pairs.type, 16))
+        words, halves, floats = (vector(kind, count) for kind in (i16, f16, f32))
+        return tuple(self.b.fpext(self.b.bitcast(self.b.trunc(x, words), halves), floats) for x in (pairs, second))
+
+    def strided(self, pointer, stride, count, kind):
+        """`count` values of a kind, `stride` bytes apart, as lanes."""
+        return self.gather([self.load(self.at(pointer, i * stride), kind) for i in range(count)])
+
+    def scalars(self, pointer, kind, count):
+        """`count` neighbouring unsigned integers as int64 values."""
+        size = kind.width // 8
+        return [self.b.zext(self.load(self.at(pointer, size * i), kind), i64) for i in range(count)]
+
+    def hidden(self, value):
+        """The same value, of which LLVM knows nothing."""
+        kind = ir.FunctionType(value.type, [value.type])
+        return self.b.asm(kind, "", "=r,0", [value], False)
+
+    def spilled(self, value):
+        """Function (first, count) -> unsigned lanes of a vector as int64 values by way of memory, which is cheaper than
+        taking out one after the other, as LLVM would if it saw it."""
+        element = value.type.element
+        where = self.space(value.type.count * element.width // 8)
+        self.store(value, where)
+        where = self.hidden(where)
+        return lambda first, count: self.scalars(self.at(where, first * element.width // 8), element, count)
+
+    def points(self, table, size, indices):
+        """Entries of `size` bytes of a table of bytes, end to end; an index is an int64 value below the number of entries."""
+        kind, count = ir.IntType(8 * size), size * len(indices)
+        base = self.b.bitcast(constant(self.b, table), kind.as_pointer())
+        found = [self.b.load(self.b.gep(base, [i]), align=size) for i in indices]
+        points = self._merged(found) if count == 64 else self.gather(found)
+        return self.b.bitcast(points, vector(i8, count))
+
+    def _merged(self, scalars):
+        """Scalars as lanes of 512 bits: broadcasts under a mask, since taking the vector from 128-bit pieces is up to one unit."""
+        count, each = len(scalars), len(scalars) // 4
+        columns = [self.splat(scalar, count) for scalar in scalars[:each]]
+        for part in range(1, 4):
+            mask = self._lane_mask(count, ((1 << each) - 1) << each * part)
+            columns = [self.b.select(mask, self.splat(scalars[each * part + k], count), old) for k, old in enumerate(columns)]
+        if each == 4:
+            pairs = [4 * (k // 4) + k % 4 // 2 + k % 2 * count for k in range(count)]
+            columns = [self.b.bitcast(self.shuffle(*columns[k : k + 2], pairs), vector(i64, 8)) for k in (0, 2)]
+        return self.shuffle(*columns, [2 * (k // 2) + k % 2 * 8 for k in range(8)])
+
+    def _lane_mask(self, count, bits):
+        """Constant lanes of a mask that LLVM does not know, or it would take the broadcasts for shuffles."""
+        if (count, bits) not in self.masks:
+            with self.b.goto_entry_block():
+                hidden = self.hidden(ir.Constant(ir.IntType(count), bits))
+                self.masks[count, bits] = self.b.bitcast(hidden, vector(ir.IntType(1), count))
+        return self.masks[count, bits]
 
     def bfloat(self, pointer):
         """A bfloat16 at `pointer` as float32."""
@@ -118,6 +190,11 @@ class Vectors:
             return self.shuffle(value, self.const(value.type, 0.0), [*range(count), *([count] * (lanes - count))])
         return value
 
+    def interleaved(self, first, second):
+        """Lanes of two vectors in turn."""
+        count = first.type.count
+        return self.shuffle(first, second, [k // 2 + k % 2 * count for k in range(2 * count)])
+
     def join(self, low, high):
         """Two vectors end to end."""
         return self.shuffle(low, high, list(range(low.type.count + high.type.count)))
@@ -134,12 +211,21 @@ class Vectors:
         value = self.b.insert_element(ir.Constant(vector(i32, 2), UNDEF), low, ir.Constant(i32, 0))
         return self.b.insert_element(value, high, ir.Constant(i32, 1))
 
+    def fields(self, value, starts, bits):
+        """Bits [start, start + bits) for each start: of one integer, or of the lane of that place."""
+        if not isinstance(value.type, ir.VectorType):
+            value = self.splat(value, len(starts))
+        kind = value.type
+        moved = self.b.lshr(value, self.vector(kind, starts))
+        return self.b.and_(moved, self.const(kind, (1 << bits) - 1))
+
     def pick(self, value, lanes):
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(lanes))
 
     def joined(self, parts):
-        """One vector, or two end to end."""
-        return parts[0] if len(parts) == 1 else self.join(*parts)
+        """Vectors of one kind, a power of two of them, end to end."""
+        half = len(parts) // 2
+        return self.join(self.joined(parts[:half]), self.joined(parts[half:])) if half else parts[0]
 
     def slice(self, value, start, count):
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(range(start, start + count)))
@@ -164,6 +250,14 @@ class Vectors:
         """Unsigned integer lanes to float32."""
         return self.b.uitofp(value, vector(f32, value.type.count))
 
+    def ints(self, value):
+        """Unsigned integer lanes to 32 bits."""
+        return self.b.zext(value, vector(i32, value.type.count))
+
+    def words(self, value):
+        """Unsigned integer lanes to 16 bits."""
+        return self.b.zext(value, vector(i16, value.type.count))
+
     def signed_floats(self, value):
         return self.b.sitofp(value, vector(f32, value.type.count))
 
@@ -182,6 +276,44 @@ class Vectors:
         return self.fold(value, self.b.add)
 
     # ---- bytes ----
+    def lookup(self, table, value):
+        """Byte value[i] of a table of 16, for each lane."""
+        machine, size = self.target, value.type.count
+        widest = 64 if machine.vnni else 32 if machine.avx2 else 16
+        if size > widest:
+            return self.joined([self.lookup(table, self.slice(value, o, widest)) for o in range(0, size, widest)])
+        if machine.machine == "x86_64":
+            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[size]
+            function = declare(self.b, f"llvm.x86.{name}", value.type, [value.type] * 2)
+        else:
+            function = declare(self.b, "llvm.aarch64.neon.tbl1.v16i8", value.type, [value.type] * 2)
+        entries = self.vector(value.type, [table[i % 16] for i in range(size)])
+        return self.b.call(function, [entries, value])
+
+    def flipped(self, codes, bits, about):
+        """`about` - code where the code's bit of an integer is set."""
+        negative = self.b.bitcast(bits, vector(ir.IntType(1), codes.type.count))
+        return self.b.select(negative, self.b.sub(self.const(codes.type, about), codes), codes)
+
+    def flags(self, bits, kind, value):
+        """Lanes of a kind: `value` where the lane's bit of an integer is set, else 0."""
+        return self.masked(self.b.bitcast(bits, vector(ir.IntType(1), kind.count)), kind.element, value)
+
+    def run(self, value, first, count):
+        """Bits 32 x first to 32 x (first + count) of a vector as an integer."""
+        kind = ir.IntType(32 * count)
+        size = value.type.count * value.type.element.width // kind.width
+        return self.b.extract_element(self.b.bitcast(value, vector(kind, size)), ir.Constant(i32, first // count))
+
+    def masked(self, mask, element, value):
+        """`value` where a lane of the mask is set, else 0."""
+        kind = vector(element, mask.type.count)
+        return self.b.select(mask, self.const(kind, value), self.const(kind, 0))
+
+    def above(self, value, least):
+        """1 where an unsigned lane is at least that, else 0."""
+        return self.b.zext(self.b.icmp_unsigned(">=", value, self.const(value.type, least)), value.type)
+
     def low_nibbles(self, value):
         return self.b.and_(value, self.const(value.type, 15))
 
@@ -306,6 +438,13 @@ class Vectors:
     def loop(self, count):
         """`with v.loop(n) as i:` repeats for int64 i in [0, n)."""
         return _Loop(self.b, count)
+
+    def space(self, size):
+        """`size` bytes of the stack, at a multiple of 64."""
+        with self.b.goto_entry_block():
+            where = self.b.alloca(ir.ArrayType(i8, size))
+        where.align = 64
+        return self.b.bitcast(where, i8.as_pointer())
 
     def cell(self, value):
         """A mutable local: LLVM promotes it to a register."""

@@ -9,6 +9,8 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 
 from . import codebook, fields, grids
 from .fragment import Fragment
+from .iq1_s import eighths
+from .lanes import Group, Large, biased, nibbles_in_turn, odd_scales, points_of
 
 OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
@@ -47,6 +49,32 @@ def unpack(memory):
         return d(address) * float32(2 * step + 1) * (float32(eighths) * float_of_bits(0x3E000000))
 
     return element
+
+
+def _scales(v, p):
+    parts = [v.b.zext(v.load(v.at(p, 48 + 2 * k), v.int16), v.int32) for k in range(4)]
+    parts = [v.b.lshr(v.b.and_(part, v.const(v.int32, 0xF000)), v.const(v.int32, 12 - 4 * k)) for k, part in enumerate(parts)]
+    bits = v.b.or_(v.b.or_(parts[0], parts[1]), v.b.or_(parts[2], parts[3]))
+    step = v.eighth(v.half_of(v.b.trunc(bits, v.int16)))
+    codes = v.fields(v.pick(v.load(v.at(p, 48), v.words4), [k // 4 for k in range(16)]), [0, 3, 6, 9] * 4, 3)
+    return odd_scales(v, v.ints(codes), v.splat(step, 16))
+
+
+def _group(v, p):
+    scales, high = _scales(v, p), nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
+    top = v.b.shl(v.words(v.b.and_(high, v.const(high.type, 7))), v.const(v.words32, 8))
+    points = points_of(v, eighths(), 8, v.spilled(v.b.or_(v.words(v.load(p, v.bytes32)), top)))
+    up = v.b.icmp_unsigned("<", high, v.const(high.type, 8))
+
+    def codes(i, count):
+        """Nine more than the eighths: a point's eight, and one up or down."""
+        shifts = v.masked(v.slice(up, 4 * i, 4 * count), v.int64, 0x0202020202020202)
+        return v.b.or_(points(i, count), v.b.bitcast(shifts, v.bytes(32 * count)))
+
+    return Group(scales, biased(v, scales, 9), codes)
+
+
+LANES = Large(56, _group)
 
 
 def _fragment(ptx, base, function):

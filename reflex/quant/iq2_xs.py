@@ -9,6 +9,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
+from .lanes import RAISE, Group, Large, biased, even_signs, flipped, nibbles_in_turn, odd_scales, points_of, raised
 
 
 def decode(blocks):
@@ -36,6 +37,18 @@ def unpack(memory):
         return f16(address) * (float32(2 * scale(address, index >> 4) + 1) * eighth) * float32(value)
 
     return element
+
+
+def _group(v, p):
+    codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 66), v.bytes8)))
+    scales = odd_scales(v, codes, v.splat(v.eighth(v.half(p)), 16))
+    words = v.load(v.at(p, 2), v.words32)
+    points = points_of(v, raised(grids.iq2_xs()), 8, v.spilled(v.b.and_(words, v.const(words.type, 511))))
+    signs = even_signs(v, v.b.trunc(v.b.lshr(words, v.const(words.type, 9)), v.bytes32))
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, lambda i, count: v.run(signs, i, count)))
+
+
+LANES = Large(74, _group)
 
 
 def _fragment(ptx, base, function):

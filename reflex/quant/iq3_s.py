@@ -11,6 +11,7 @@ value = d * (2 * scale + 1) * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
+from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, points_of, raised
 
 
 def decode(blocks):
@@ -37,6 +38,22 @@ def unpack(memory):
         return f16(address) * float32(2 * scale(address, index >> 5) + 1) * float32(value)
 
     return element
+
+
+def _indices(v, p):
+    low = v.words(v.load(v.at(p, 2), v.bytes64))
+    return v.spilled(v.b.or_(low, v.flags(v.load(v.at(p, 66), v.bits(64)), low.type, 256)))
+
+
+def _group(v, p):
+    codes = v.fields(v.load(v.at(p, 106), v.int32), range(0, 32, 4), 4)
+    scales = v.twice(odd_scales(v, codes, v.splat(v.half(p))))
+    signs = lambda i, count: v.load(v.at(p, 74 + 4 * i), v.bits(32 * count))  # noqa: E731
+    points = points_of(v, raised(grids.iq3_s()), 4, _indices(v, p))
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+
+
+LANES = Large(110, _group)
 
 
 def _fragment(ptx, base, function):

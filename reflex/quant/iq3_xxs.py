@@ -9,6 +9,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
+from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, points_of, raised, signs_of_words
 
 
 def decode(blocks):
@@ -36,6 +37,17 @@ def unpack(memory):
         return f16(address) * (float32(2 * (word >> 28) + 1) * quarter) * float32(value)
 
     return element
+
+
+def _group(v, p):
+    words, step = v.load(v.at(p, 66), v.ints8), v.b.fmul(v.half(p), v.const(v.float1, 0.25))
+    scales = v.twice(odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.splat(step)))
+    points = points_of(v, raised(grids.iq3_xxs()), 4, lambda first, count: v.scalars(v.at(p, 2 + first), v.int8, count))
+    signs = signs_of_words(v, words)
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, lambda i, count: v.run(signs, i, count)))
+
+
+LANES = Large(98, _group)
 
 
 def _fragment(ptx, base, function):

@@ -8,6 +8,7 @@ value = d * level[code]
 
 from . import codebook, fields
 from .fragment import Fragment
+from .lanes import Small
 
 LEVELS = bytes(n & 255 for n in (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
 SHIFTED = bytes(n ^ 128 for n in LEVELS)  # by 128: unsigned
@@ -28,6 +29,9 @@ def unpack(memory):
         return f16(address) * float32(level(code(address, index)))
 
     return element
+
+
+LANES = Small(18, lambda v, blocks: v.lookup(LEVELS, v.nibbles([v.at(p, 2) for p in blocks])), signed=True)
 
 
 def _fragment(ptx, base, function):

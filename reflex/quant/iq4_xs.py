@@ -11,6 +11,7 @@ value = (d * (scale - 32)) * level[code]
 from . import codebook, fields
 from .fragment import Fragment
 from .iq4_nl import LEVELS, SHIFTED
+from .lanes import Group, Large
 
 
 def decode(blocks):
@@ -33,6 +34,22 @@ def unpack(memory):
         return f16(address) * float32(scale - 32) * float32(level(code(address, index)))
 
     return element
+
+
+def _group(v, p):
+    low = v.fields(v.load(v.at(p, 4), v.int32), range(0, 32, 4), 4)
+    high = v.fields(v.b.zext(v.load(v.at(p, 2), v.int16), v.int32), range(0, 16, 2), 2)
+    codes = v.b.or_(low, v.b.shl(high, v.const(high.type, 4)))
+    scales = v.b.fmul(v.signed_floats(v.b.sub(codes, v.const(codes.type, 32))), v.splat(v.half(p)))
+
+    def levels(i, count):
+        quants = v.load(v.at(p, 8 + 16 * i), v.bytes16 if count == 1 else v.bytes32)
+        return v.lookup(LEVELS, v.nibble_planes(quants, 0, 2, 16))
+
+    return Group(v.twice(scales), None, levels)
+
+
+LANES = Large(136, _group, signed=True)
 
 
 def _fragment(ptx, base, function):

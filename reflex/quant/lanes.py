@@ -2,7 +2,7 @@
 
 A weight is scale x code + minimum, with one scale and minimum per 16 codes (formats with one per 32 repeat it). `v` is the
 vector builder of the build side (reflex/kernels/vector.py); nothing here imports it, so a format file stays plain data
-and arithmetic. A format file binds the name LANES to one of the three records below; kernels find it by enumerating the
+and arithmetic. A format file binds the name LANES to one of the four records below; kernels find it by enumerating the
 folder. Kernels ask for the codes of one sub-block, or of two neighbours (an even one first) where registers are wide.
 """
 
@@ -23,11 +23,14 @@ class Group:
 class Small:
     """Blocks of 32: eight blocks make a group, and rows may end in the middle of one.
 
-    scale_at, minimum_at: byte offsets of half floats (minimum_at None: the minimum is -bias x scale).
+    scales(v, pointer, count): float32 scales of `count` blocks; half floats at byte scale_at where it is not given.
+    minimum_at: byte offset of a half float behind that scale (None: the minimum is -bias x scale).
     signed: codes are signed bytes.  codes(v, pointers): the codes of the blocks at those pointers, end to end.
     """
 
-    def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False):
+    width = 1  # sub-blocks per block
+
+    def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False, scales=None):
         self.nbytes = nbytes
         self.group_bytes = 8 * nbytes
         self.read = codes
@@ -35,39 +38,50 @@ class Small:
         self.minimum_at = minimum_at
         self.bias = bias
         self.signed = signed
+        self.scales = scales or self._halves
+
+    def _halves(self, v, p, count):
+        return v.halves(v.at(p, self.scale_at), self.nbytes, count)
 
     def group(self, v, p):
+        return self.part(v, p, 8)
+
+    def part(self, v, p, count):
+        """Group of the `count` blocks from p on."""
         if self.minimum_at is not None:  # the two halves lie side by side
-            scale, minimum = (v.twice(x) for x in v.half_pairs(v.at(p, self.scale_at), self.nbytes))
+            scale, minimum = (v.twice(x) for x in v.half_pairs(v.at(p, self.scale_at), self.nbytes, count))
         else:
-            scale = v.twice(v.halves(v.at(p, self.scale_at), self.nbytes))
-            minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias))) if self.bias else None
-        return Group(scale, minimum, lambda i, count: self.codes(v, v.at(p, i * self.nbytes), count))
+            scale = v.twice(self.scales(v, p, count))
+            minimum = biased(v, scale, self.bias) if self.bias else None
+        return Group(scale, minimum, lambda i, n: self.read(v, [v.at(p, (i + k) * self.nbytes) for k in range(n)]))
 
-    def codes(self, v, p, count):
-        """Codes of `count` consecutive blocks."""
-        return self.read(v, [v.at(p, k * self.nbytes) for k in range(count)])
 
-    def block(self, v, p):
-        """(scale, minimum or None) of a single block, scalars."""
-        scale = v.half(v.at(p, self.scale_at))
-        minimum = None
-        if self.minimum_at is not None:
-            minimum = v.half(v.at(p, self.minimum_at))
-        elif self.bias:
-            minimum = v.b.fmul(scale, v.const(scale.type, -float(self.bias)))
-        return scale, minimum
+class Wide:
+    """Blocks of 64 or 128, `width` sub-blocks each: rows may end in the middle of a group, at the end of a block.
+
+    part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on."""
+
+    signed = False
+
+    def __init__(self, nbytes, width, part):
+        self.nbytes = nbytes
+        self.width = width
+        self.group_bytes = 8 // width * nbytes
+        self.part = part
+
+    def group(self, v, p):
+        return self.part(v, p, 8)
 
 
 class Large:
     """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group."""
 
-    signed = False
-    block = None
+    width = 8
 
-    def __init__(self, nbytes, read):
+    def __init__(self, nbytes, read, signed=False):
         self.nbytes = self.group_bytes = nbytes
         self.group = read
+        self.signed = signed
 
 
 class Plain:
@@ -77,6 +91,62 @@ class Plain:
         self.nbytes = nbytes
         self.load = load
         self.load_one = load_one
+
+
+def biased(v, scales, bias):
+    """Minimums of codes that stand for code - bias."""
+    return v.b.fmul(scales, v.const(scales.type, -float(bias)))
+
+
+RAISE = 64  # what makes signed points of a grid unsigned: their products by bytes still fit 15 bits in pairs
+
+
+def raised(table, by=RAISE):
+    """Signed bytes plus a number, as unsigned ones."""
+    return bytes(code + by & 255 for code in table)
+
+
+def points_of(v, table, size, indices):
+    """Function (i, count) -> the bytes of sub-blocks from i on, points of `size` bytes from a table; indices(first, count):
+    int64 values."""
+    each = 32 // size
+    return lambda i, count: v.points(table, size, indices(each * i, each * count))
+
+
+def flipped(v, points, signs):
+    """Function (i, count) -> raised points, negated where the bits of the integer signs(i, count) are set."""
+    return lambda i, count: v.flipped(points(i, count), signs(i, count), 2 * RAISE)
+
+
+def crumbs(v, p):
+    """Codes of two bits of a group of 64 bytes at p: 32 bytes hold 128 values, four planes of 32."""
+    quants = [v.load(v.at(p, 32 * half), v.bytes32) for half in (0, 1)]
+    return lambda i, count: v.bit_planes(quants[i // 4], [2 * (i % 4 + k) for k in range(count)], 2, 0)
+
+
+ODD = bytes(128 * (n.bit_count() & 1) for n in range(16))
+
+
+def even_signs(v, seven):
+    """Bytes of seven sign bits with the eighth, which makes the number of negative signs even."""
+    return v.b.or_(seven, v.b.xor(v.lookup(ODD, v.low_nibbles(seven)), v.lookup(ODD, v.high_nibbles(seven))))
+
+
+def signs_of_words(v, words):
+    """Of 32-bit words with four times seven sign bits from bit 0 up: four bytes of eight for each, end to end."""
+    places = [v.b.and_(v.b.shl(words, v.const(words.type, k)), v.const(words.type, 0x7F << 8 * k)) for k in range(4)]
+    seven = v.b.or_(v.b.or_(places[0], places[1]), v.b.or_(places[2], places[3]))
+    return even_signs(v, v.b.bitcast(seven, v.bytes32))
+
+
+def nibbles_in_turn(v, packed):
+    """Low half, high half of each byte."""
+    return v.interleaved(v.low_nibbles(packed), v.high_nibbles(packed))
+
+
+def odd_scales(v, codes, step):
+    """step x (2 code + 1), for lanes of 32-bit codes."""
+    return v.b.fmul(v.signed_floats(v.b.or_(v.b.shl(codes, v.const(codes.type, 1)), v.const(codes.type, 1))), step)
 
 
 def scales_and_minimums(v, p):

@@ -8,6 +8,7 @@ value = 2**(e - 128) * twice the E2M1 number, which is a whole number
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Small, raised
 
 DOUBLED = bytes(n & 255 for n in (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))  # code 8 is plain zero here
 
@@ -32,6 +33,19 @@ def unpack(memory):
         return float_of_bits(bits) * float32(doubled(code(address, index)))
 
     return element
+
+
+def powers(v, p, count):
+    """2**(e - 128) of the exponents at the start of `count` blocks."""
+    e = v.ints(v.strided(p, 17, count, v.int8))
+    c = lambda value: v.const(e.type, value)  # noqa: E731
+    subnormal, normal = v.b.shl(c(1 << 21), e), v.b.shl(v.b.sub(e, c(1)), c(23))
+    bits = v.b.select(v.b.icmp_unsigned("<", e, c(2)), subnormal, normal)
+    return v.b.bitcast(bits, v.floats(e).type)
+
+
+RAISED = raised(DOUBLED, 16)
+LANES = Small(17, lambda v, blocks: v.lookup(RAISED, v.nibbles([v.at(p, 1) for p in blocks])), bias=16, scales=powers)
 
 
 def halves(ptx):

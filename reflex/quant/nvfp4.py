@@ -8,7 +8,8 @@ value = scale / 2 * twice the E2M1 number, which is a whole number
 
 from . import fields
 from .fragment import Fragment
-from .mxfp4 import DOUBLED, halves
+from .lanes import Group, Wide, biased
+from .mxfp4 import DOUBLED, RAISED, halves
 
 
 def decode(blocks):
@@ -38,6 +39,32 @@ def unpack(memory):
         return float32(mantissa) * float_of_bits((exponent - 11 + 127) << 23) * float32(doubled(code(address, index)))
 
     return element
+
+
+def _halves(v, p, blocks):
+    """Half of each scale: an integer of 4 bits times a power of two."""
+    codes = v.strided(p, 36, blocks, v.int32)
+    codes = v.ints(v.b.bitcast(codes, v.bytes(4 * blocks)))
+    c = lambda value: v.const(codes.type, value)  # noqa: E731
+    codes = v.b.select(v.b.icmp_unsigned("==", codes, c(0x7F)), c(0), codes)
+    exponent, mantissa = v.fields(codes, [3] * codes.type.count, 4), v.b.and_(codes, c(7))
+    subnormal = v.b.icmp_unsigned("==", exponent, c(0))
+    mantissa = v.b.select(subnormal, mantissa, v.b.or_(mantissa, c(8)))
+    power = v.b.shl(v.b.add(v.b.select(subnormal, c(1), exponent), c(127 - 11)), c(23))
+    return v.b.fmul(v.signed_floats(mantissa), v.b.bitcast(power, v.signed_floats(mantissa).type))
+
+
+def _part(v, p, count):
+    scales = _halves(v, p, count // 2)
+
+    def codes(i, n):
+        quants = v.load(v.at(p, 36 * (i // 2) + 4 + 16 * (i % 2)), v.bytes(16 * n))
+        return v.lookup(RAISED, v.nibble_planes(quants, 0, 2, 8))
+
+    return Group(scales, biased(v, scales, 16), codes)
+
+
+LANES = Wide(36, 2, _part)
 
 
 def _fragment(ptx, base, function):

@@ -8,6 +8,7 @@ value = d where the bit is set, otherwise -d
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Group, Wide
 
 
 def decode(blocks):
@@ -23,6 +24,19 @@ def unpack(memory):
         return f16(address) * float32(2 * bit(address, index) - 1)
 
     return element
+
+
+def _part(v, p, count):
+    step = v.halves(p, 18, count // 4)
+    step = v.pick(step, [k // 8 for k in range(2 * count)])
+
+    def codes(i, n):  # 0 and 2, so that the minimum is what the others' is: - scale
+        return v.bit_bytes([v.at(p, 18 * (k // 4) + 2 + 4 * (k % 4)) for k in range(i, i + n)], 2)
+
+    return Group(step, v.b.fneg(step), codes)
+
+
+LANES = Wide(18, 4, _part)
 
 
 def _fragment(ptx, base, function):

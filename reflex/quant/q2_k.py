@@ -10,6 +10,7 @@ value = (d * scale) * quant - dmin * minimum
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Group, Large, crumbs
 
 
 def decode(blocks):
@@ -29,6 +30,16 @@ def unpack(memory):
         return scale * float32(quant(address, index)) - f16(address + 82) * float32(both >> 4)
 
     return element
+
+
+def _group(v, p):
+    both = v.load(p, v.bytes16)
+    scales = v.b.fmul(v.floats(v.low_nibbles(both)), v.splat(v.half(v.at(p, 80)), 16))
+    minimums = v.b.fmul(v.floats(v.high_nibbles(both)), v.splat(v.b.fneg(v.half(v.at(p, 82))), 16))
+    return Group(scales, minimums, crumbs(v, v.at(p, 16)))
+
+
+LANES = Large(84, _group)
 
 
 def _fragment(ptx, base, function):

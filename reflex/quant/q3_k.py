@@ -11,6 +11,7 @@ value = (d * (scale - 32)) * (low + 4 * bit - 4)
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Group, Large, biased, crumbs
 
 
 def decode(blocks):
@@ -32,6 +33,28 @@ def unpack(memory):
         return f16(address + 108) * float32(code - 32) * float32(quant - 4)
 
     return element
+
+
+def _scales(v, p):
+    """The sixteen scales, less 32: nibbles in two planes, two bits on top in four."""
+    low = v.load(v.at(p, 96), v.bytes8)
+    low = v.join(v.low_nibbles(low), v.high_nibbles(low))
+    high = v.b.shl(v.fields(v.load(v.at(p, 104), v.int32), [0, 2, 4, 6], 32), v.const(v.ints4, 4))
+    high = v.b.and_(v.b.bitcast(high, v.bytes16), v.const(v.bytes16, 0x30))
+    return v.signed_floats(v.b.sub(v.b.or_(low, high), v.const(v.bytes16, 32)))
+
+
+def _group(v, p):
+    scales = v.b.fmul(_scales(v, p), v.splat(v.half(v.at(p, 108)), 16))
+    low, third = crumbs(v, v.at(p, 32)), v.load(p, v.bytes32)
+
+    def codes(i, count):
+        return v.b.or_(low(i, count), v.bit_planes(third, [i + k for k in range(count)], 1, 2))
+
+    return Group(scales, biased(v, scales, 4), codes)
+
+
+LANES = Large(110, _group)
 
 
 def _fragment(ptx, base, function):

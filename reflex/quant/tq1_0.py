@@ -11,6 +11,7 @@ value = d * (digit - 1)
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Group, Large
 
 _POWERS = (1, 3, 9, 27, 81)
 _PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))  # first byte, bytes, digits
@@ -41,6 +42,35 @@ def unpack(memory):
         return f16(address + 52) * float32(((fraction * 3) >> 8) - 1)
 
     return element
+
+
+def _triple(v, x):
+    return v.b.add(x, v.b.add(x, x))
+
+
+def _parts(v, p):
+    """Of each sub-block 32 bytes whose first digits are its values."""
+    first, second = v.load(p, v.bytes32), v.load(v.at(p, 32), v.bytes16)
+    parts, halves = [first], [second]
+    for _ in range(4):
+        parts.append(_triple(v, parts[-1]))
+        halves.append(_triple(v, halves[-1]))
+    last = v.b.bitcast(v.splat(v.load(v.at(p, 48), v.int32), 4), v.bytes16)
+    last = v.b.mul(last, v.vector(last.type, [_POWERS[j // 4] for j in range(16)]))
+    return [*parts, v.join(halves[0], halves[1]), v.join(halves[2], halves[3]), v.join(halves[4], last)]
+
+
+def _group(v, p):
+    parts, scales = _parts(v, p), v.splat(v.half(v.at(p, 52)), 16)
+
+    def codes(i, count):
+        fraction = v.joined(parts[i : i + count])
+        return v.b.add(v.above(fraction, 86), v.above(fraction, 171))  # thirds of 256
+
+    return Group(scales, v.b.fneg(scales), codes)
+
+
+LANES = Large(54, _group)
 
 
 def _digits(ptx):

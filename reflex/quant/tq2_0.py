@@ -8,6 +8,7 @@ value = d * (quant - 1)
 
 from . import fields
 from .fragment import Fragment
+from .lanes import Group, Large, crumbs
 
 
 def decode(blocks):
@@ -23,6 +24,14 @@ def unpack(memory):
         return f16(address + 64) * float32(quant(address, index) - 1)
 
     return element
+
+
+def _group(v, p):
+    scales = v.splat(v.half(v.at(p, 64)), 16)
+    return Group(scales, v.b.fneg(scales), crumbs(v, p))
+
+
+LANES = Large(66, _group)
 
 
 def _fragment(ptx, base, function):

@@ -7,30 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fences import Fenced
 from levels import LEVELS, load
 
 from reflex import native, quant
 from reflex.quant.types import TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = native.PAGE
 
 
 @pytest.fixture(scope="module", params=LEVELS)
 def library(request):
     return load(request.param)
-
-
-class Fenced:
-    """`size` bytes that touch an unmapped page at their end, or at their start."""
-
-    def __init__(self, size, at_end):
-        inner = (size + PAGE - 1) & -PAGE
-        self.mapping = native.alloc(inner + 2 * PAGE)
-        for guard in (0, PAGE + inner):
-            assert native.libc("mprotect", 3)(self.mapping.address + guard, PAGE, 0) == 0
-        self.address = self.mapping.address + PAGE + (inner - size if at_end else 0)
-        self.view = native.view(self.address, size)
 
 
 def assert_same(found, wanted):
@@ -56,8 +44,7 @@ def test_decode(library, block):
             source.view[:] = data
             function(source.address, destination.address, wanted.size)
             assert_same(np.frombuffer(destination.view, dtype=np.float32).copy(), wanted)
-            source.view = destination.view = None
-            source.mapping.free(), destination.mapping.free()
+            source.free(), destination.free()
 
 
 def test_no_elements_touch_nothing(library):
