@@ -11,6 +11,7 @@ from gguf_bytes import Gguf, model
 
 from reflex.errors import ModelFileError, ReflexError
 from reflex.gguf.reader import open_model
+from reflex.quant.types import TYPES
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,9 +177,13 @@ def test_unknown_tensor_types_are_refused_by_number(refusal, type_id):
     assert f"unknown ggml tensor type {type_id}" in refusal(bytes(data))
 
 
-def test_rows_are_whole_blocks(refusal):
-    line = refusal(Gguf([], [("a", (33, 2), 8)]))
-    assert "a row is not a whole number of blocks; expected a multiple of 32 columns; found [33, 2]" in line
+@pytest.mark.parametrize("block", [block for block in TYPES.values() if block.elements > 1], ids=lambda block: block.name)
+def test_rows_are_whole_blocks(refusal, block):
+    """Rows may be any number of blocks: of 32 columns in some formats, of 256 in others."""
+    columns = 3 * block.elements + block.elements // 2
+    line = refusal(Gguf([], [("a", (columns, 2), block.id)]))
+    wanted = f"a row is not a whole number of blocks; expected a multiple of {block.elements} columns; found [{columns}, 2]"
+    assert wanted in line
 
 
 @pytest.mark.parametrize(
@@ -300,6 +305,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from reflex.errors import ReflexError
 from reflex.gguf.reader import open_model
+from reflex.quant.types import TYPES
 for path in sys.argv[2:]:
     try:
         print(len(open_model(path).tensors))
