@@ -112,7 +112,8 @@ def checks():
   of {lengths} tokens, from F32 and from F16 files: `tests/pure/test_families.py`.
 - Every fact of a record is missed by some model when it is changed (`tests/pure/test_record_fields.py`).
 - The cpu backend against the reference: `tests/cpu/test_families_on_cpu.py`.
-- The cuda backend's launches, its kernels emulated, against the reference: `tests/cuda/`.
+- The cuda backend's launches against the reference, by twins of its kernels, which are held to the emulated kernels:
+  `tests/cuda/test_whole.py`.
 """
     measured = record.read("families")
     if not measured:
