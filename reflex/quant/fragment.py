@@ -23,7 +23,7 @@ module of instructions and types; function: makes a function callable from other
     place(row, step, t)                                        address that the loads of a step start from
     load_head(at, step, t, last, wanted, raw, o)               reads what all units share: raw[o : o + head]
     load_chunk(at, step, t, last, c, wanted, raw, o)           reads chunk c: raw[o : o + words]
-    codes(raw, head, o, c, j, t, shift)                        -> the four registers
+    codes(raw, head, o, c, j, t, shift)                        -> the four registers; lanes come here together and may shuffle
     scales(raw, head, t, part)                                 -> of columns 2t, 2t + 1 of a part: scales, minimums (s0, s1, m0, m1)
 row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the load; raw: a local uint32 array, `head` and
 `o` places in it; shift: uint32, 16 where the step's first block lies at an odd multiple of 2, else 0. Blocks past the last
@@ -40,11 +40,12 @@ MANY = "F16"  # the format that weights of formats which are not tiled take for 
 
 class Fragment:
     """See above. `head` and `words`: registers per lane and row; `hop` 32: lanes 0, 1 and 2, 3 hold blocks of their own;
-    `units`: (c_units, j_units) where it is not the usual order; `heavy`: unpacking takes many registers."""
+    `units`: (c_units, j_units) where it is not the usual order; `heavy`: unpacking takes many registers; `table`: function
+    -> the bytes that `codes` reads by `ptx.words`, of which kernels put a copy into shared memory first."""
 
     def __init__(
         self, elements, head, chunks, words, build, planes=1, parts=1, raised=True, offset=0, hop=16, minimum=None, units=None,
-        tiled=True, heavy=False,
+        tiled=True, heavy=False, table=None,
     ):  # fmt: skip
         self.elements = elements
         self.head = head
@@ -62,6 +63,7 @@ class Fragment:
         self.minimum = offset == 0 if minimum is None else minimum
         self.tiled = tiled
         self.heavy = heavy
+        self.table = table
 
     def first(self, c, j, t):
         """The first of lane t's eight weights in the step."""

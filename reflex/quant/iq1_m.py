@@ -77,9 +77,15 @@ def _group(v, p):
 LANES = Large(56, _group)
 
 
+def _table():
+    """Points shifted up."""
+    return bytes(point | 2 for point in eighths())
+
+
 def _fragment(ptx, base, function):
+    """A lane reads the indices of two groups of 32."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point, join = ptx.words(bytes(8 * (n + 1 & 255) + 2 for n in grids.iq1_s()), 2), function(codebook.halves(ptx))
+    point, join = ptx.words(_table(), 2), function(codebook.halves(ptx))
 
     def place(row, step, t):
         return row + (56 * step + t)
@@ -88,14 +94,16 @@ def _fragment(ptx, base, function):
         raw[o], raw[o + 1] = ptx.ldg64_if(at - t, 48, wanted)
         raw[o + 2], raw[o + 3] = ptx.ldg64_if(at - t, 32, wanted)
         raw[o + 4], raw[o + 5] = ptx.ldg64_if(at - t, 40, wanted)
+        raw[o + 6], raw[o + 7] = ptx.ldg64_if(at + 7 * t, 0, wanted)
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        for i in range(4):
-            raw[o + i] = ptx.ldg8_if(at, 16 * c + 4 * i, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
         four = uint32(raw[head + 2 + 2 * c + (j >> 1)] >> uint32(16 * (j & 1) + 4 * t))
-        a, b = point(uint32(raw[o + j] | uint32(uint32(four & uint32(7)) << uint32(8))))
+        indices = ptx.shfl_four(raw[head + 6 + (j & 1)], int32(2 * c + (j >> 1)))
+        low = ptx.prmt(indices, uint32(0), uint32(0x4440 + t))
+        a, b = point(uint32(uint32(uint32(four & uint32(7)) * uint32(256)) + low))
         down = uint32(uint32(uint32(four >> uint32(2)) & uint32(2)) * uint32(0x01010101))
         return join(uint32(a ^ down), uint32(b ^ down), uint32(0), uint32(0))
 
@@ -112,4 +120,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 6, 2, 4, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, heavy=True)
+FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, table=_table)

@@ -61,43 +61,46 @@ LANES = Large(50, _group)
 
 
 def _fragment(ptx, base, function):
+    """A lane reads what belongs to the two groups whose scales it has."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point, join = ptx.words(bytes(8 * (n + 1 & 255) for n in grids.iq1_s()), 2), function(codebook.halves(ptx))
+    point, join = ptx.words(eighths(), 2), function(codebook.halves(ptx))
 
     def place(row, step, t):
         return row + (50 * step + t)
 
     def load_head(at, step, t, last, wanted, raw, o):
         raw[o] = ptx.ldg16_if(at - t, 0, wanted)
-        raw[o + 1] = ptx.ldg16_if(at + 3 * t, 34, wanted)
-        raw[o + 2] = ptx.ldg16_if(at + 3 * t, 36, wanted)
-        for i in range(5):  # all the words of 16 bits, from a multiple of four on
-            raw[o + 3 + i] = ptx.ldg32_if((at - int32(t - 2)) & -4, 32 + 4 * i, wanted)
+        start = (at - int32(t - 2)) & -4
+        for i in range(3):
+            raw[o + 1 + i] = ptx.ldg32_if(start + 8 * t, 4 * i, wanted)
+        raw[o + 4] = ptx.ldg32_if(start + 4 * t, 32, wanted)
+        raw[o + 5] = ptx.ldg32_if(start + 4 * t, 36, wanted)
+        raw[o + 6] = uint32(uint32(int32(at - int32(t - 2)) & 2) << uint32(3))
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        for i in range(4):
-            raw[o + i] = ptx.ldg8_if(at, 2 + 16 * c + 4 * i, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
-        place = head + 3 + 2 * c + (j >> 1)
-        word = ptx.shf_r(raw[place], raw[place + 1], uint32(shift ^ uint32(16)))
-        word = uint32(word >> uint32(16 * (j & 1)))
-        a, b = point(uint32(raw[o + j] | uint32(uint32(uint32(word >> uint32(3 * t)) & uint32(7)) << uint32(8))))
+        lane, k = int32(2 * c + (j >> 1)), head + 1 + (j & 1)
+        low = ptx.prmt(ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], raw[head + 6]), lane), uint32(0), uint32(0x4440 + t))
+        word = ptx.shfl_four(ptx.shf_r(raw[head + 4], raw[head + 5], raw[head + 6]), lane)
+        high = uint32(uint32(word >> uint32(16 * (j & 1) + 3 * t)) & uint32(7))
+        a, b = point(uint32(uint32(high * uint32(256)) + low))
         return join(a, b, uint32(0), uint32(0))
 
     def scales(raw, head, t, part):
         """A code is 8 * (coordinate + 1), so the minimum is -7 or -9 times the scale."""
-        d, first, second = float32(ptx.h2f_lo(raw[head]) * float32(0.125)), raw[head + 1], raw[head + 2]
-        s0 = float32(d * float32(int32(2 * int32(uint32(first >> uint32(12)) & uint32(7)) + 1)))
-        s1 = float32(d * float32(int32(2 * int32(uint32(second >> uint32(12)) & uint32(7)) + 1)))
+        d, both = float32(ptx.h2f_lo(raw[head]) * float32(0.125)), ptx.shf_r(raw[head + 4], raw[head + 5], raw[head + 6])
+        s0 = float32(d * float32(int32(2 * int32(uint32(both >> uint32(12)) & uint32(7)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(uint32(both >> uint32(28)) & uint32(7)) + 1)))
         m0, m1 = float32(-7), float32(-7)
-        if first & uint32(0x8000):
+        if both & uint32(0x8000):
             m0 = float32(-9)
-        if second & uint32(0x8000):
+        if both & uint32(0x80000000):
             m1 = float32(-9)
         return s0, s1, float32(s0 * m0), float32(s1 * m1)
 
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, tiled=False, heavy=True)
+FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, tiled=False, table=eighths)

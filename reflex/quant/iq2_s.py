@@ -71,19 +71,24 @@ def _fragment(ptx, base, function):
         raw[o] = ptx.ldg16_if(at - t, 0, wanted)
         raw[o + 1] = ptx.ldg8_if(at, 74, wanted)
         raw[o + 2] = ptx.ldg8_if(at, 78, wanted)
-        for i in range(3):  # the high bits, from a multiple of four on
-            raw[o + 3 + i] = ptx.ldg32_if((at - int32(t - 2)) & -4, 64 + 4 * i, wanted)
+        start = (at - int32(t - 2)) & -4
+        for i in range(3):  # the high bits of all indices; the rest and the signs of two groups of 32
+            raw[o + 3 + i] = ptx.ldg32_if(start, 64 + 4 * i, wanted)
+            raw[o + 6 + i] = ptx.ldg32_if(start + 8 * t, 4 * i, wanted)
+            raw[o + 9 + i] = ptx.ldg32_if(start + 8 * t, 32 + 4 * i, wanted)
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        for i in range(4):
-            raw[o + i] = ptx.ldg8_if(at, 2 + 16 * c + 4 * i, wanted)
-            raw[o + 4 + i] = ptx.ldg8_if(at, 34 + 16 * c + 4 * i, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
-        high = ptx.shf_r(raw[head + 3 + c], raw[head + 4 + c], uint32(shift ^ uint32(16)))
-        high = uint32(high >> uint32(8 * j + 2 * t))
-        a, b = point(uint32(raw[o + j] | uint32(uint32(high & uint32(3)) << uint32(8))))
-        high_a, high_b = signs(raw[o + 4 + j])
+        shift, lane, k = uint32(shift ^ uint32(16)), int32(2 * c + (j >> 1)), head + 6 + (j & 1)
+        high = ptx.shf_r(raw[head + 3 + c], raw[head + 4 + c], shift)
+        high = uint32(uint32(high >> uint32(8 * j + 2 * t)) & uint32(3))
+        byte = uint32(0x4440 + t)
+        low = ptx.prmt(ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], shift), lane), uint32(0), byte)
+        bits = ptx.prmt(ptx.shfl_four(ptx.shf_r(raw[k + 3], raw[k + 4], shift), lane), uint32(0), byte)
+        a, b = point(uint32(uint32(high * uint32(256)) + low))
+        high_a, high_b = signs(bits)
         return join(a, b, high_a, high_b)
 
     def scales(raw, head, t, part):
@@ -95,4 +100,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 6, 2, 8, _fragment, planes=4, parts=2, minimum=False, tiled=False)
+FRAGMENT = Fragment(256, 12, 2, 0, _fragment, planes=4, parts=2, minimum=False, tiled=False, heavy=True, table=grids.iq2_s)

@@ -82,4 +82,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 3, 2, 4, _fragment, planes=4, parts=2, minimum=False, tiled=False, heavy=True)
+FRAGMENT = Fragment(256, 3, 2, 4, _fragment, planes=4, parts=2, minimum=False, tiled=False, table=grids.iq2_xs, heavy=True)

@@ -59,6 +59,7 @@ LANES = Large(66, _group)
 
 
 def _fragment(ptx, base, function):
+    """A lane reads the indices and signs of the two groups whose scales it has."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     point = ptx.words(grids.iq2_xxs(), 2)
     signs, join = function(codebook.signs_of_seven(ptx)), function(codebook.halves(ptx))
@@ -68,28 +69,30 @@ def _fragment(ptx, base, function):
 
     def load_head(at, step, t, last, wanted, raw, o):
         raw[o] = ptx.ldg16_if(at - 2, 0, wanted)
-        raw[o + 1] = ptx.ldg16_if(at + 16 * t, 6, wanted)
-        raw[o + 2] = ptx.ldg16_if(at + 16 * t, 14, wanted)
+        for i in range(5):
+            raw[o + 1 + i] = ptx.ldg32_if((at & -4) + 16 * t, 4 * i, wanted)
+        raw[o + 6] = uint32(uint32(int32(at) & 2) << uint32(3))
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        for i in range(4):
-            raw[o + 3 * i] = ptx.ldg8_if(at + t, 32 * c + 8 * i, wanted)
-            raw[o + 3 * i + 1] = ptx.ldg16_if(at, 32 * c + 8 * i + 4, wanted)
-            raw[o + 3 * i + 2] = ptx.ldg16_if(at, 32 * c + 8 * i + 6, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
-        a, b = point(raw[o + 3 * j])
-        word = uint32(raw[o + 3 * j + 1] | uint32(raw[o + 3 * j + 2] << uint32(16)))
+        lane, k = int32(2 * c + (j >> 1)), head + 1 + 2 * (j & 1)
+        indices = ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], raw[head + 6]), lane)
+        word = ptx.shfl_four(ptx.shf_r(raw[k + 1], raw[k + 2], raw[head + 6]), lane)
+        a, b = point(ptx.prmt(indices, uint32(0), uint32(0x4440 + t)))
         high_a, high_b = signs(uint32(uint32(word >> uint32(7 * t)) & uint32(127)))
         return join(a, b, high_a, high_b)
 
     def scales(raw, head, t, part):
         d = float32(ptx.h2f_lo(raw[head]) * float32(0.125))
-        s0 = float32(d * float32(int32(2 * int32(raw[head + 1] >> uint32(12)) + 1)))
-        s1 = float32(d * float32(int32(2 * int32(raw[head + 2] >> uint32(12)) + 1)))
+        first = ptx.shf_r(raw[head + 2], raw[head + 3], raw[head + 6])
+        second = ptx.shf_r(raw[head + 4], raw[head + 5], raw[head + 6])
+        s0 = float32(d * float32(int32(2 * int32(first >> uint32(28)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(second >> uint32(28)) + 1)))
         return s0, s1, float32(0), float32(0)
 
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 3, 2, 12, _fragment, planes=4, minimum=False, tiled=False)
+FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq2_xxs)

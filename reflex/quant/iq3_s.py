@@ -67,20 +67,23 @@ def _fragment(ptx, base, function):
     def load_head(at, step, t, last, wanted, raw, o):
         raw[o] = ptx.ldg16_if(at - t, 0, wanted)
         raw[o + 1] = ptx.ldg8_if(at, 106, wanted)
-        for i in range(3):  # the high bits, from a multiple of four on
-            raw[o + 2 + i] = ptx.ldg32_if((at - int32(t - 2)) & -4, 64 + 4 * i, wanted)
+        start = (at - int32(t - 2)) & -4
+        for i in range(3):  # the high bits of all indices, and the signs of two groups of 32
+            raw[o + 2 + i] = ptx.ldg32_if(start, 64 + 4 * i, wanted)
+            raw[o + 5 + i] = ptx.ldg32_if(start + 8 * t, 72 + 4 * i, wanted)
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
         for i in range(4):
             raw[o + i] = ptx.ldg16_if(at + t, 2 + 32 * c + 8 * i, wanted)
-            raw[o + 4 + i] = ptx.ldg8_if(at, 74 + 16 * c + 4 * i, wanted)
 
     def codes(raw, head, o, c, j, t, shift):
-        high = ptx.shf_r(raw[head + 2 + c], raw[head + 3 + c], uint32(shift ^ uint32(16)))
+        shift, k = uint32(shift ^ uint32(16)), head + 5 + (j & 1)
+        high = ptx.shf_r(raw[head + 2 + c], raw[head + 3 + c], shift)
+        bits = ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], shift), int32(2 * c + (j >> 1)))
         high = uint32(high >> uint32(8 * j + 2 * t))
         a = point(uint32(uint32(raw[o + j] & uint32(255)) | uint32(uint32(high & uint32(1)) << uint32(8))))
         b = point(uint32(uint32(raw[o + j] >> uint32(8)) | uint32(uint32(high & uint32(2)) << uint32(7))))
-        high_a, high_b = signs(raw[o + 4 + j])
+        high_a, high_b = signs(ptx.prmt(bits, uint32(0), uint32(0x4440 + t)))
         return join(a, b, high_a, high_b)
 
     def scales(raw, head, t, part):
@@ -92,4 +95,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 5, 2, 8, _fragment, planes=4, minimum=False, tiled=False)
+FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, minimum=False, tiled=False, heavy=True, table=grids.iq3_s)

@@ -51,6 +51,7 @@ LANES = Large(98, _group)
 
 
 def _fragment(ptx, base, function):
+    """A lane reads the signs of the two groups whose scales it has."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     point = ptx.words(grids.iq3_xxs(), 1)
     signs, join = function(codebook.signs_of_seven(ptx)), function(codebook.halves(ptx))
@@ -60,10 +61,9 @@ def _fragment(ptx, base, function):
 
     def load_head(at, step, t, last, wanted, raw, o):
         raw[o] = ptx.ldg16_if(at - 2 * t, 0, wanted)
-        raw[o + 1] = ptx.ldg16_if(at + 6 * t, 68, wanted)
-        raw[o + 2] = ptx.ldg16_if(at + 6 * t, 72, wanted)
-        for i in range(9):  # the signs, from a multiple of four on
-            raw[o + 3 + i] = ptx.ldg32_if((at - int32(2 * t - 2)) & -4, 64 + 4 * i, wanted)
+        for i in range(3):
+            raw[o + 1 + i] = ptx.ldg32_if(((at - int32(2 * t - 2)) & -4) + 8 * t, 64 + 4 * i, wanted)
+        raw[o + 4] = uint32(uint32(int32(at - int32(2 * t - 2)) & 2) << uint32(3))
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
         for i in range(4):
@@ -71,17 +71,20 @@ def _fragment(ptx, base, function):
 
     def codes(raw, head, o, c, j, t, shift):
         a, b = point(uint32(raw[o + j] & uint32(255))), point(uint32(raw[o + j] >> uint32(8)))
-        word = ptx.shf_r(raw[head + 3 + 4 * c + j], raw[head + 4 + 4 * c + j], uint32(shift ^ uint32(16)))
+        k = head + 1 + (j & 1)
+        word = ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], raw[head + 4]), int32(2 * c + (j >> 1)))
         high_a, high_b = signs(uint32(uint32(word >> uint32(7 * t)) & uint32(127)))
         return join(a, b, high_a, high_b)
 
     def scales(raw, head, t, part):
         d = float32(ptx.h2f_lo(raw[head]) * float32(0.25))
-        s0 = float32(d * float32(int32(2 * int32(raw[head + 1] >> uint32(12)) + 1)))
-        s1 = float32(d * float32(int32(2 * int32(raw[head + 2] >> uint32(12)) + 1)))
+        first = ptx.shf_r(raw[head + 1], raw[head + 2], raw[head + 4])
+        second = ptx.shf_r(raw[head + 2], raw[head + 3], raw[head + 4])
+        s0 = float32(d * float32(int32(2 * int32(first >> uint32(28)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(second >> uint32(28)) + 1)))
         return s0, s1, float32(0), float32(0)
 
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 12, 2, 4, _fragment, planes=4, minimum=False, tiled=False, heavy=True)
+FRAGMENT = Fragment(256, 5, 2, 4, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq3_xxs)

@@ -40,22 +40,26 @@ LANES = Wide(18, 4, _part)
 
 
 def _fragment(ptx, base, function):
-    """A step is two blocks. A lane has one byte of each 32 values. A code is 16 or 0, which keeps the scale small."""
+    """A step is two blocks; a lane reads the bits of 64 values. A code is 16 or 0, which keeps the scale small."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
 
     def place(row, step, t):
-        return row + t
+        return row
 
     def load_head(at, step, t, last, wanted, raw, o):
-        raw[o] = ptx.ldg16_if(at - t, int32(18 * min(int32(2 * step + (t >> 1)), last)), wanted)
+        start = at + 18 * min(int32(2 * step + (t >> 1)), last)
+        raw[o] = ptx.ldg16_if(start, 0, wanted)
+        for i in range(3):
+            raw[o + 1 + i] = ptx.ldg32_if(((start + 2) & -4) + 8 * (t & 1), 4 * i, wanted)
+        raw[o + 4] = uint32(uint32(int32(start + 2) & 2) << uint32(3))
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        start = at + 18 * min(int32(2 * step + c), last)
-        for i in range(4):
-            raw[o + i] = ptx.ldg8_if(start, 2 + 4 * i, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
-        bits, on = uint32(raw[o + j] * uint32(0x4001)), uint32(0x00100010)  # bit 2 comes to the upper half, 14 further
+        k, on = head + 1 + (j & 1), uint32(0x00100010)
+        word = ptx.shfl_four(ptx.shf_r(raw[k], raw[k + 1], raw[head + 4]), int32(2 * c + (j >> 1)))
+        bits = uint32(ptx.prmt(word, uint32(0), uint32(0x4440 + t)) * uint32(0x4001))  # bit 2 comes to the upper half
         return (
             uint32(uint32(uint32(bits << uint32(4)) & on) | base),
             uint32(uint32(uint32(bits << uint32(3)) & on) | base),
@@ -70,4 +74,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 1, 2, 4, _fragment, planes=4, offset=8, tiled=False)
+FRAGMENT = Fragment(256, 5, 2, 0, _fragment, planes=4, offset=8, tiled=False)

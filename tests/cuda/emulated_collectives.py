@@ -96,6 +96,7 @@ _DOWN, _UP = _shuffle(lambda lane, by: lane + by), _shuffle(lambda lane, by: lan
 WARP = {  # name -> function of the 32 argument tuples that gives 32 results
     **dict.fromkeys(("shfl_xor", "shfl_xor_i", "shfl_xor_u"), _XOR),
     **dict.fromkeys(("shfl_idx", "shfl_idx_i", "shfl_idx_u"), _INDEX),
+    "shfl_four": _shuffle(lambda lane, index: lane & 28 | index & 3),
     **dict.fromkeys(("shfl_down", "shfl_down_i"), _DOWN),
     **dict.fromkeys(("shfl_up", "shfl_up_i"), _UP),
     "ballot": _all_lanes(lambda values: sum(bool(v) << lane for lane, v in enumerate(values))),

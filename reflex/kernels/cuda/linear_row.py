@@ -22,7 +22,7 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device, kernel
-from .fragments import bound
+from .fragments import bound, stager
 from .gated import FORMULAS
 
 WARPS = 8
@@ -335,7 +335,7 @@ def total(sh, at, splits):
 
 def _kernel(formats):
     mixed, words = len(formats) > 1, held(formats)
-    first, tile = no_first, no_tile
+    first, tile, stage = no_first, no_tile, stager(b"" if mixed else formats[0].table, THREADS)
     for format in reversed(formats):
         first, tile = first_step(format, first, mixed), _tile(format, tile, mixed)
 
@@ -359,6 +359,7 @@ def _kernel(formats):
         r, below = lane_rows(at, int32(lane >> 2), pick(segment, rows0, rows1, rows2))
         w = pick(segment, w0, w1, w2)
         row, under = first(type, w, r, below, int32(warp & (splits - 1)), columns, int32(lane & 3), raw)
+        stage(tid)
         ptx.pdl_wait()
         prepare(x, norm, normed, columns, sh)
         side = int32(0)

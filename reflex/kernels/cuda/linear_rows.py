@@ -19,9 +19,11 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device, kernel
+from .fragments import stager
 from .linear_row import TILED, WARPS, activated, first_step, held, lane_rows, locate, no_first, pick
 
 THREADS = 32 * WARPS
+UNTILED = 16  # tokens of the kernels for formats that are not tiled
 SHRUNK = 2.0**-9  # codes become code * SHRUNK, their scales are divided by it: both fit float16
 
 
@@ -242,6 +244,7 @@ def made(format, tokens, pairs, module=__name__):
     words, floats, tile_sums = held([format]), tokens // 2, 16 * tokens
     all_words, all_floats, warp_sums, all_sums = pairs * words, pairs * floats, pairs * tile_sums, WARPS * pairs * tile_sums
     first, second = _first(format, 0), _first(format, words)
+    stage, staged = stager(format.table, THREADS), bool(format.table)
 
     def linear_rows(
         xh, factor, count, columns, w0, type0, rows0, bias0, biased0, out0, stride0, w1, type1, rows1, bias1, biased1, out1,
@@ -267,6 +270,9 @@ def made(format, tokens, pairs, module=__name__):
                 row[p], under[p] = first(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
             else:
                 row[p], under[p] = second(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
+        stage(tid)
+        if staged:
+            cuda.syncthreads()
         ptx.pdl_wait()
         for i in range(all_floats):
             sums[i] = float32(0)

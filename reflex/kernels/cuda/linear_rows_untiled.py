@@ -2,8 +2,9 @@
 
 from .export import kernel
 from .linear_row import FORMATS
-from .linear_rows import SIGNATURE, THREADS, made
+from .linear_rows import SIGNATURE, THREADS, UNTILED, made
 
 for _format in FORMATS.values():
     if not _format.record.tiled:
-        kernel(SIGNATURE, threads=THREADS, blocks=2, name=f"linear_rows_16_{_format.block.name}")(made(_format, 16, 1, __name__))
+        _name = f"linear_rows_{UNTILED}_{_format.block.name}"
+        kernel(SIGNATURE, threads=THREADS, blocks=2, name=_name)(made(_format, UNTILED, 1, __name__))

@@ -18,7 +18,7 @@ function = device
 _I64, _F32 = types.int64, types.float32
 _i16, _i32, _i64 = (ir.IntType(n) for n in (16, 32, 64))
 _single = ir.FloatType()
-DEVICE_SPACE = 1
+DEVICE_SPACE, SHARED_SPACE = 1, 3
 
 
 def _loader(name, kind, align, conversion, result):
@@ -113,16 +113,45 @@ def table(data):
     return _lookup(data, typing)
 
 
+def _copy(builder, data):
+    """The place of a table's copy in shared memory, which `staging` defines and `words` only names: they meet when the modules
+    of a kernel are linked. Called like Numba's own arrays, so that each kernel gets one of its own (compile.py)."""
+    name = f"_cudapy_tmem_{int(sha256(data).hexdigest()[:12], 16)}"
+    place = builder.module.globals.get(name)
+    if place is None:
+        place = ir.GlobalVariable(builder.module, ir.ArrayType(ir.IntType(8), len(data)), name, addrspace=SHARED_SPACE)
+        place.align = 16
+    return place
+
+
+def staging(data):
+    """Function uint32 index: copies 16 bytes of a table to shared memory. All of it must be there, and the threads have met,
+    before `words` is used."""
+    kind = ir.VectorType(_i32, 4)
+
+    def codegen(context, builder, signature, arguments):
+        copy = _copy(builder, data)
+        copy.initializer = ir.Constant(copy.value_type, ir.Undefined)
+        at = [ir.Constant(_i64, 0), builder.mul(builder.zext(arguments[0], _i64), ir.Constant(_i64, 16))]
+        value = builder.load(builder.bitcast(builder.gep(_constant(builder, data), at), kind.as_pointer(DEVICE_SPACE)), align=16)
+        builder.store(value, builder.bitcast(builder.gep(copy, at), kind.as_pointer(SHARED_SPACE)), align=16)
+        return context.get_dummy_value()
+
+    def typing(typingctx, index):
+        return types.void(types.uint32), codegen
+
+    return _lookup(data, typing, -1)
+
+
 def words(data, count):
-    """Function uint32 index -> entry `index` of `data`, of `count` words: uint32, or a tuple of 2 or 4."""
+    """Function uint32 index -> entry `index` of a table in shared memory, of `count` words: uint32, or a tuple of 2."""
     kind = ir.VectorType(_i32, count) if count > 1 else _i32
     result = types.UniTuple(types.uint32, count) if count > 1 else types.uint32
 
     def codegen(context, builder, signature, arguments):
         at = builder.mul(builder.zext(arguments[0], _i64), ir.Constant(_i64, 4 * count))
-        place = builder.gep(_constant(builder, data), [ir.Constant(_i64, 0), at])
-        value = builder.load(builder.bitcast(place, kind.as_pointer(DEVICE_SPACE)), align=4 * count)
-        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        place = builder.gep(_copy(builder, data), [ir.Constant(_i64, 0), at])
+        value = builder.load(builder.bitcast(place, kind.as_pointer(SHARED_SPACE)), align=4 * count)
         if count == 1:
             return value
         return cgutils.pack_array(builder, [builder.extract_element(value, _i32(i)) for i in range(count)])
