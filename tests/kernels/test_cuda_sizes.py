@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cuda"))  # the cases know sizes
 import tiny
 from cases import attention_row as row_cases
 from cases import attention_tile as tile_cases
+from cases import expert_dot as expert_dot_cases
 from cases import linear_dot as linear_dot_cases
 from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
@@ -32,7 +33,9 @@ from reflex.kernels.cuda import (
     attention_join,
     attention_row,
     expand,
+    expert_dot,
     expert_plain,
+    expert_tiles,
     export,
     gated,
     linear_dot,
@@ -45,6 +48,7 @@ from reflex.kernels.cuda import (
     linear_tiles_64,
     logits,
     penalize,
+    route,
     sample,
 )
 from reflex.kernels.cuda.compile import load_all
@@ -97,6 +101,7 @@ WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
 OTHERS = "gpt2", "command-r", "stablelm", "olmo2", "apertus", "mistral3", "olmo", "gpt-oss", "qwen2moe", "phimoe"
 MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product([(n, {}) for n in OTHERS], ("F16",))]
+MODELS += product([("qwen3moe", {**CHANGES, "experts": (8, 2, 256)})], ("F32", "Q8_0", "Q4_K"))
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
 FEW = 4  # multiprocessors, which the largest tiles keep busy even here
 STEADY = [(1, 1, 2048, False), (9, 1, 2048, False), (9, 9, 2048, True), (300, 101, 4096, True), (512, 400, 16384, True)]
@@ -153,6 +158,20 @@ def integer_row(kernel, values):
     return (min(ceil(units * values[-1], linear_dot.STRANDS), 65536 // (REGISTERS * kernel.threads) * MULTIPROCESSORS),)
 
 
+def experts_of_one(kernel, values):
+    """Blocks for all units, a block having as many as its strands hold."""
+    down = kernel.name.startswith("expert_down")
+    kind = expert_dot.FORMATS[by_name(kernel.name.split("_", 2)[2]).id]
+    units = ceil(values[4], expert_dot.held_down(kind)) if down else values[13] * values[8]
+    return (ceil(units, kernel.threads // experts.STRAND // values[10 if down else 19]),)
+
+
+def expert_tiled(kernel, values):
+    rows = SHAPES[kernel.name.removeprefix("expert_tiles_")].rows
+    counts = [values[9], values[17]] if values[-2] == 0 else [2 * values[9]]
+    return "pairs", sum(ceil(count, rows) for count in counts)
+
+
 # kernel -> its grid by parameters; rows: those of the batch, or the wanted ones
 GRIDS = {
     "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
@@ -175,6 +194,8 @@ GRIDS = {
     "router_rows": lambda k, v: (ceil(v[9], 16), ceil(v[10], 8)),
     "expert_order": lambda k, v: (1,),
     r"expert_plain_\w+": lambda k, v: (ceil(v[8], expert_plain.WARPS), "pairs"),
+    r"expert_tiles_\w+": expert_tiled,
+    r"expert_(gate|down)_\w+": experts_of_one,
     "expert_sum": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
@@ -218,6 +239,11 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == linear_row_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_tiles"):
                 assert shared == linear_tiles_cases.SHARED
+            elif kernel.name.startswith("expert_tiles"):
+                assert shared == expert_tiles.SHARED
+            elif kernel.name.startswith(("expert_gate", "expert_down")):
+                columns = values[4] if kernel.name.startswith("expert_gate") else values[1] * values[6]
+                assert shared == expert_dot_cases.shared(columns)
             elif kernel.name == "expert_order":
                 assert shared == 4 * values[1] * values[3]
             else:
@@ -235,6 +261,17 @@ def test_token_tiles():
         stages = 4 * shape.tokens * linear_tiles.STAGE_WORDS * shape.stages * shape.splits
         results = 4 * shape.tokens * linear_tiles.LINE * shape.row_warps * shape.splits
         assert max(stages, results) <= products.TOKEN_TILE_BYTES
+
+
+def test_experts():
+    gatings = {"softmax": route.SOFTMAX, "sigmoid": route.SIGMOID, "softmax of chosen": route.OF_CHOSEN}
+    assert gatings == experts.GATINGS
+    assert (experts.MOST_EXPERTS, experts.SIMPLE_EXPERTS, experts.PLAIN_TOKENS) == (route.MOST, route.NARROW, expert_plain.TOKENS)
+    assert experts.MOST_USED == expert_dot.MOST_USED and experts.LINE == expert_dot.LINE
+    assert tuple((name, SHAPES[name].tokens, SHAPES[name].rows) for name in ("32", "64")) == experts.TILES
+    assert experts.TILE_BYTES == expert_tiles.SHARED and products.TOKEN_TILE_BYTES == 4 * expert_tiles.INPUT_AT
+    for found in expert_dot.FORMATS.values():
+        assert expert_dot.held_down(found) == (2 if 2 * found.record.words < experts.ROOMY else 1)
 
 
 def test_every_format_has_its_kernels():

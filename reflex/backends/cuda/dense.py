@@ -39,6 +39,7 @@ class Layer:
     """The records of one layer, in order."""
 
     def __init__(self, steps):
+        need(not any(step.op == "route" for step in steps), "experts")
         records = fuse(steps, False)
         apart = dict.fromkeys(record.step.op for record in records if type(record) is Plain)
         need(not apart, f"operations that stand apart: {', '.join(apart)}")

@@ -105,7 +105,8 @@ class Memory:
     def _bytes(self, name):
         """Of an activation buffer."""
         if name == INPUT:
-            widest = max(up(width, 32) for name, width in self.program.widths.items() if name != "logits")
+            inputs = {step.ins[0] for step in self.program.steps if step.op in ("linear", "expert_linear")}
+            widest = max(up(self.program.widths[name], 32) for name in inputs)
             return 2 * self.rows * widest
         return 4 * (self.wanted_rows if name == "logits" else self.rows) * self.program.widths[name]
 
