@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import numpy
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "cuda")]
 
-from cases.linear_row import Matrix, Weights  # bench.gpu says where
+from cases.linear_row import Matrix, Weights
 
 from bench import gpu, record
 from reflex.backends.cuda import launch, products
