@@ -64,8 +64,8 @@ def first_step(format, rest, mixed, o=0):
             at = place(row, step, t)
             at8 = at + under
             wanted = uint32(1)
-            load_head(at, step, t, last, wanted, raw, o)
-            load_head(at8, step, t, last, wanted, raw, o + head)
+            load_head(at, step, t, last, wanted, raw, int64(o))
+            load_head(at8, step, t, last, wanted, raw, int64(o + head))
             for c in range(chunks):
                 load_chunk(at, step, t, last, c, wanted, raw, o + 2 * (head + c * words))
                 load_chunk(at8, step, t, last, c, wanted, raw, o + 2 * (head + c * words) + words)

@@ -110,29 +110,20 @@ def reads_ahead(format, pairs):
     return pairs > 1 and format.record.offset is not None
 
 
-@device
-def no_chunk(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
-    pass
-
-
-def _chunk(format, tokens, pairs, c):
-    """Device function: the products of a step's chunks up to `c`, each of whose words are replaced by the coming step's. One
-    function per chunk, as LLVM would not unroll a loop of this size."""
+def _chunk(format, tokens, pairs):
+    """Device function: the products of a step's chunk c, whose words are replaced by the coming step's."""
     record = format.record
     head, words, planes, elements = record.head, record.words, record.planes, record.elements
     part_chunks, units, ahead = record.chunks // record.parts, record.chunks * planes, reads_ahead(format, pairs)
-    part, i = divmod(c, part_chunks)
     c_units, j_units, hop, plain = record.c_units, record.j_units, record.hop == 32, record.offset is None
     block, nbytes, held_words, groups = format.block.elements, format.block.nbytes, held([format]), tokens // 8
     half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
     step_bytes, x_half, grow = max(elements // block, 1) * nbytes, ahead * tokens // 2, 1 / SHRUNK
     place, load_chunk, scales = format.place, format.load_chunk, format.scales
     weights, scale, fetch = _weights(format), _scale(format), _fetch(format, tokens)
-    before = _chunk(format, tokens, pairs, c - 1) if c else no_chunk
 
-    def chunk(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
-        before(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
-        t = int32(lane & 3)
+    def chunk(c, near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
+        t, part, i = int32(lane & 3), c // part_chunks, c % part_chunks
         if not plain and i == 0:
             for p in range(pairs):
                 b, d = p * held_words, 4 * p
@@ -177,13 +168,28 @@ def _chunk(format, tokens, pairs, c):
     return device(chunk)
 
 
+def _chunks(chunk, count):
+    """Device function: the chunks of a step one after another; a loop of this size LLVM would not unroll. Numbers are no
+    literals, for each of which Numba would compile what is called anew."""
+
+    def chunks(near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
+        chunk(int64(0), near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+        if count > 1:
+            chunk(int64(1), near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+        if count > 2:
+            chunk(int64(2), near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+            chunk(int64(3), near, far, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums)
+
+    return device(chunks)
+
+
 def _tile(format, tokens, pairs):
     """Device function for a warp's share of `pairs` tiles: adds to `sums` [tile][eight tokens][4]."""
     record = format.record
     head, elements, ahead, hop = record.head, record.elements, reads_ahead(format, pairs), record.hop == 32
     block_shift, held_words, x_bytes, factor_words = format.block.elements.bit_length() - 1, held([format]), 2 * elements, 4 * pairs
     place, load_head, groups, x_words = format.place, format.load_head, tokens // 8, (1 + ahead) * tokens // 2
-    fetch, chunks = _fetch(format, tokens), _chunk(format, tokens, pairs, record.chunks - 1)
+    fetch, chunks = _fetch(format, tokens), _chunks(_chunk(format, tokens, pairs), record.chunks)
 
     def tile(xh, count, row, under, first, splits, columns, lane, raw, sums):
         x, far = cuda.local.array(x_words, uint32), cuda.local.array(groups, int32)
@@ -243,7 +249,7 @@ def made(format, tokens, pairs, module=__name__):
     tile, value_of = _tile(format, tokens, pairs), _finish(tokens, pairs)
     words, floats, tile_sums = held([format]), tokens // 2, 16 * tokens
     all_words, all_floats, warp_sums, all_sums = pairs * words, pairs * floats, pairs * tile_sums, WARPS * pairs * tile_sums
-    first, second = _first(format, 0), _first(format, words)
+    first, second = _first(format, 0), _first(format, words * (pairs - 1))
     stage, staged = stager(format.table, THREADS), bool(format.table)
 
     def linear_rows(
