@@ -85,8 +85,8 @@ def _scaled(format):
     less, with_minimum = float32(-format.record.offset), format.record.minimum
 
     def scaled(y, y8, raw, part, t, sh, line, c0, c1, c2, c3):
-        s0, s1, m0, m1 = scales(raw, 0, t, part)
-        u0, u1, n0, n1 = scales(raw, head, t, part)
+        s0, s1, m0, m1 = scales(raw, int64(0), t, part)
+        u0, u1, n0, n1 = scales(raw, int64(head), t, part)
         even, odd = unit, unit
         if raised and split and t >= 2:
             even, odd = raised_unit, raised_unit
@@ -160,8 +160,8 @@ def _tile(format, rest, mixed):
                     c = part * part_chunks + k
                     o = 2 * (head + c * words)
                     for j in range(planes):
-                        p0, p1, p2, p3 = codes(raw, 0, o, c, j, t, shift)
-                        q0, q1, q2, q3 = codes(raw, head, o + words, c, j, t, shift)
+                        p0, p1, p2, p3 = codes(raw, int64(0), o, c, j, t, shift)  # for a literal Numba compiles it anew
+                        q0, q1, q2, q3 = codes(raw, int64(head), o + words, c, j, t, shift)
                         from_x = int32(ZEROS)
                         if blocks_of_lanes:
                             if mine == int32(k):
@@ -177,8 +177,8 @@ def _tile(format, rest, mixed):
                     y, y8, raw, part, t, sh, int32(X_AT + step * step_words + part * part_words), float32(a0 + b0),
                     float32(a1 + b1), float32(a2 + b2), float32(a3 + b3),
                 )  # fmt: skip
-            load_head(at, coming, t, last, wanted, raw, 0)
-            load_head(at8, coming, t, last, wanted, raw, head)
+            load_head(at, coming, t, last, wanted, raw, int64(0))
+            load_head(at8, coming, t, last, wanted, raw, int64(head))
             step = coming
         return y, y8
 
