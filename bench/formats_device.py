@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import numpy
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "cuda")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests" / "cuda"))
 
 from cases.linear_row import Matrix, Weights
 
