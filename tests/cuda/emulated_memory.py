@@ -166,6 +166,12 @@ def prefetch_l2(place, index):
     bytes_at(place, index, 1, 1, "g")
 
 
+def bulk_prefetch(place, index, size):
+    if size % 16:
+        raise EmulationError(f"a bulk prefetch of {size} bytes")
+    bytes_at(place, index, size, 16, "g")
+
+
 def address(place, index):
     return place.address + int(index) * place.item if isinstance(place, Array) else int(place) + int(index)
 

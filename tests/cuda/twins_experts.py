@@ -96,7 +96,7 @@ def expert_gate(
 
 
 @twin(r"expert_down_(\w+)")
-def expert_down(kind, grid, g, hidden, weights, stride, rows, routes, used, out, mode, scale, splits):
+def expert_down(kind, grid, g, hidden, weights, stride, rows, routes, used, out, mode, scale, splits, *ahead):
     ids, shares = routes[used : 2 * used].astype(int), routes[:used]
     y = sum(
         share * (g[j * hidden : (j + 1) * hidden] @ matrix(weights[e * stride :], by_name(kind).id, rows, hidden).T)

@@ -267,7 +267,7 @@ def test_experts():
     gatings = {"softmax": route.SOFTMAX, "sigmoid": route.SIGMOID, "softmax of chosen": route.OF_CHOSEN}
     assert gatings == experts.GATINGS
     assert (experts.MOST_EXPERTS, experts.SIMPLE_EXPERTS, experts.PLAIN_TOKENS) == (route.MOST, route.NARROW, expert_plain.TOKENS)
-    assert experts.MOST_USED == expert_dot.MOST_USED and experts.LINE == expert_dot.LINE
+    assert experts.MOST_USED == expert_dot.MOST_USED
     assert tuple((name, SHAPES[name].tokens, SHAPES[name].rows) for name in ("32", "64")) == experts.TILES
     assert experts.TILE_BYTES == expert_tiles.SHARED and products.TOKEN_TILE_BYTES == 4 * expert_tiles.INPUT_AT
     for found in expert_dot.FORMATS.values():

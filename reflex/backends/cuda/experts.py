@@ -24,14 +24,15 @@ TILE_BYTES = 66304  # of dynamic shared memory
 SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down
-LINE = 128  # bytes that L2 is asked for at once
-PREFETCH = True  # whether expert_gate asks L2 for what expert_down will read
+PREFETCH = True  # whether L2 is asked for what the next launches will read
+MOST_AHEAD = 16 << 20  # bytes of it
 
 
 class ExpertLaunches(Products):
     """Methods of Lowering for Experts records, and for their steps one by one."""
 
     arranged = None  # (routes, pairs per tile) for which the latest expert_order was launched
+    numbers = None  # of the program's steps, by identity
 
     # ---- steps ----
 
@@ -118,10 +119,11 @@ class ExpertLaunches(Products):
         kind, columns, count = self._size(record.gate)
         kernel = self.image.kernel("expert_gate_" + by_id(kind).name)
         splits, grid = self._strands_of(kernel, record.route.args["used"] * count, columns // 256)
-        ahead = 0, LINE, 0
+        ahead = 0, 0, 0
         if quick_down and PREFETCH:
             matrix, stride, *_ = self._stack(record.down)
-            ahead = matrix, stride, stride // LINE * LINE
+            ahead = matrix, stride, self._size(record.down)[2] * stride // self.file.tensors[record.down.weights[0]].shape[1] & -16
+            ahead = ahead if stride % 16 == 0 else (0, 0, 0)
         matrix, stride, *_ = self._stack(record.gate)
         stack = matrix, Own(self._matrix, record.up), stride, count
         values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits, *ahead)
@@ -134,8 +136,31 @@ class ExpertLaunches(Products):
         kernel, held = self.image.kernel("expert_down_" + name), 2 if 2 * load(name).DOT.words < ROOMY else 1
         splits, grid = self._strands_of(kernel, blocks(count, held), used * columns // 256)
         stack = self._stack(record.down)[:3]
-        values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits)
+        ahead = Own(self._next_start, record.down), Own(self._next_bytes, record.down) if PREFETCH else 0
+        values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits, *ahead)
         self._add(kernel.name, (grid,), values, 5 * used * columns // 2)
+
+    def _next(self, step):
+        """(address, bytes) of the matrices that the products behind a step's mixture read first, as far as they lie together."""
+        steps = self.program.steps
+        if not self.numbers:
+            self.numbers = {id(step): i for i, step in enumerate(steps)}
+        at = self.numbers[id(step)]
+        end = next((i for i in range(at + 1, len(steps)) if steps[i].op == "route"), len(steps) + 1) - 1  # the next router
+        found = [self.file.tensors[other.weights[0]] for other in steps[at:end] if other.op == "linear"]
+        places = sorted((self.memory.weight(tensor), tensor.nbytes) for tensor in found)
+        if not places:
+            return self.memory.weight(self.file.tensors[step.weights[0]]), 0
+        start, stop = places[0][0] & -16, sum(places[-1])
+        if stop - start > 2 * sum(size for _, size in places):
+            stop = start + places[0][1]
+        return start, min(stop - start, MOST_AHEAD) & -16
+
+    def _next_start(self, step):
+        return self._next(step)[0]
+
+    def _next_bytes(self, step):
+        return self._next(step)[1]
 
     def _strands_of(self, kernel, units, row_blocks):
         """(strands that share a unit by columns, blocks): whichever is done first; getting started takes about two steps."""

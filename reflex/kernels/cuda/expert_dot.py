@@ -9,7 +9,8 @@ one of used * hidden columns; g: float32[used, hidden] from expert_gate; out: fl
 Every block of expert_gate finds the experts by itself, from the router's logits without a bias or groups (experts: up to 128;
 the settings are those of route.py), and the first one writes `routes` as route does; where `routed` says so, `routes` holds
 them already. used: up to 32; columns and hidden: multiples of 256. expert_gate asks L2 for `ahead` bytes of each expert's
-matrix at `down` and stride `down_stride`, which expert_down will read.
+matrix at `down` and stride `down_stride`, which expert_down will read; that asks for `ahead` bytes at `following`. Both are
+multiples of 16.
 
 A strand of 16 lanes has a row of gate and up (expert_down: `held` neighbouring rows), which `splits` strands, any number, share
 by columns. A block has STRANDS // splits such units; grid: ceil(units / that), units being used * rows, or ceil(rows / held).
@@ -25,7 +26,7 @@ from .export import device, kernel
 from .linear_dot import activated, stepper
 from .route import NARROW, chooser, weigh
 
-MOST_USED, LINE = 32, 128
+MOST_USED, PIECE = 32, 4096  # bytes of an expert that L2 is asked for at once
 FORMATS = bound()
 choose = chooser(NARROW // 32, simple=True)
 
@@ -57,14 +58,12 @@ def strand_sum(sums, held, lane):
 
 
 @device
-def ask(down, down_stride, ahead, used, ids):
-    """L2 for each expert's next matrix; every thread of the grid asks for some lines."""
-    lines = int32(ahead // LINE)
-    at, stride = int32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x), int32(cuda.gridDim.x * cuda.blockDim.x)
-    while at < lines * used:
-        slot = quotient(at, lines)
-        ptx.prefetch_l2(ptx.address(down, ids[uint32(slot)] * down_stride), int32((at - slot * lines) * LINE))
-        at = int32(at + stride)
+def ask(start, ahead, index, count):
+    """L2 for the bytes from an address on; the thread is one of `count` that share this."""
+    at = int32(index * PIECE)
+    while at < ahead:
+        ptx.bulk_prefetch(start, at, uint32(min(int32(PIECE), int32(ahead - at))))
+        at = int32(at + count * PIECE)
 
 
 def _gate(format):
@@ -115,8 +114,9 @@ def _gate(format):
             if lane < used:
                 routes[lane] = weight
                 routes[int32(lane + used)] = float32(ids[uint32(lane)])
-        if ahead:
-            ask(down, down_stride, ahead, used, ids)
+        if ahead and lane < used:  # lane: an expert, shared by the warps of the grid
+            start = ptx.address(down, ids[uint32(lane)] * down_stride)
+            ask(start, ahead, int32(cuda.blockIdx.x * warps + (tid >> 5)), int32(cuda.gridDim.x * warps))
         sums[0], sums[1] = float32(0), float32(0)
         b = first
         while b < blocks:
@@ -165,7 +165,7 @@ def _down(format, held):
             a, b, c, d = float32(v[o] * w), float32(v[o + 1] * w), float32(v[o + 2] * w), float32(v[o + 3] * w)
             quantize(a, b, c, d, i, columns, columns, tid, sh)
 
-    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits):
+    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits, following, ahead):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(partials, float32)
@@ -201,6 +201,7 @@ def _down(format, held):
         for r in range(held):
             load(at + r * below, first, t, wanted, raw, r * words)
             load_head(at + r * below, first, t, wanted, raw, r * words)
+        ask(ptx.address(following, int64(0)), ahead, int32(cuda.blockIdx.x + cuda.gridDim.x * tid), int32(cuda.gridDim.x * threads))
         weighted(v, 0, int32(4 * tid), columns, hidden, used, weights, tid, sh)
         weighted(v, 4, int32(4 * tid + stride4), columns, hidden, used, weights, tid, sh)
         i = int32(4 * tid + 2 * stride4)
@@ -215,9 +216,9 @@ def _down(format, held):
         while b < blocks:
             coming = int32(b + 4 * splits)
             wanted = uint32(1 if coming < blocks else 0)
-            following = place_of(w, stride, line, row, coming, row_blocks, ids, used)
-            step(sums, raw, b, t, at, below, columns, sh, following, below, coming, wanted)
-            b, at = coming, following
+            next_at = place_of(w, stride, line, row, coming, row_blocks, ids, used)
+            step(sums, raw, b, t, at, below, columns, sh, next_at, below, coming, wanted)
+            b, at = coming, next_at
         cuda.syncwarp()
         y = strand_sum(sums, held, lane)
         if tid & 15 < held:
@@ -235,7 +236,7 @@ def _down(format, held):
 
 
 GATE = "FFifi" + "BBli" + "FFiiiiif" + "FiiBli"
-DOWN = "FiBliFiFifi"
+DOWN = "FiBliFiFifiBi"
 
 
 def held_down(format):

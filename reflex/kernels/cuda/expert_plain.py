@@ -81,4 +81,6 @@ def product(block):
 
 
 for _block in TYPES.values():
-    product(_block)
+    _record = getattr(load(_block.name), "FRAGMENT", None)
+    if _record is None or not _record.tiled or _block.elements == 1:  # others have tiles whatever the number of columns
+        product(_block)

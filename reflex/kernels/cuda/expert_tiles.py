@@ -49,19 +49,16 @@ def factor_of(factor, sh, token):
 
 
 def _fetch(shape):
-    """As linear_tiles.fetcher, of inputs that lie anywhere."""
+    """As linear_tiles.fetcher, of inputs that lie anywhere; behind the last pair of a tile stands that one again."""
     pieces, piece_rows = shape.tokens * STAGE_PIECES // (32 * shape.row_warps), 32 * shape.row_warps // STAGE_PIECES
 
     def fetch(xh, sh, to, column, count, columns, token0, tid):
         piece, row = int32(tid & (STAGE_PIECES - 1)), int32(tid >> PIECE_BITS)
         column += int32(piece * 4)
-        left = int32(count - row)
+        size = uint32(16)
         if column >= int32(((columns + 31) & -32) >> 1):
-            left = int32(0)
+            size = uint32(0)
         for i in range(pieces):
-            size = uint32(16)
-            if i * piece_rows >= left:
-                size = uint32(0)
             token = int32(row + i * piece_rows)
             goal = int32(to + token * STAGE_WORDS + 4 * (piece ^ (6 * (token & 1))))
             ptx.cp_async16z(sh, goal, xh, int32(int32(ptx.lds32(sh, int32(INPUT_AT + token))) + column), size)
@@ -127,6 +124,9 @@ def product(shape, module):
                 row_at[r] = ptx.address(matrix, start + int64(min(row, int32(rows - 1))) * line)
             loop(type, row_at, xh, sh, count, columns, int32(0), tid, raw, sums)
             # Found again, so that it needs no registers in the loop.
+            expert, place, count = tile_of(tiles, ptx.opaque(int32(cuda.blockIdx.x)))
+            tid = ptx.opaque(int32(cuda.threadIdx.x))
+            warp = int32((tid >> 5) & (row_warps - 1))
             segment, row0 = locate(ptx.opaque(int32(cuda.blockIdx.y)), warp, rows0, mode)
             rows, bias, biased, out, bias_stride = rows0, bias0, biased0, out0, bias_stride0
             if segment == 1:

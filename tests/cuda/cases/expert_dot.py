@@ -68,7 +68,7 @@ def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=Fals
     return made
 
 
-def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=True, experts=EXPERTS):
+def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=True, experts=EXPERTS, ahead=0):
     stack, held = Stack(block, rows, hidden, random, experts), held_down(FORMATS[block.id])
     g = random.standard_normal((used, hidden), "f4")
     ids, weights = random.permutation(experts)[:used], random.random(used)
@@ -77,7 +77,21 @@ def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=Tru
     matrix = numpy.concatenate([stack.values[e] for e in ids], 1).astype("f8")
     out, scale = random.standard_normal(rows, "f4"), 0.5
     wanted = out + scale * (matrix @ h) if mode else matrix @ h
-    args = [g, hidden, stack.bytes, stack.stride, rows, routes, used, out, mode, scale, splits]
+    args = [
+        g,
+        hidden,
+        stack.bytes,
+        stack.stride,
+        rows,
+        routes,
+        used,
+        out,
+        mode,
+        scale,
+        splits,
+        numpy.zeros(ahead + 16, "u1"),
+        ahead,
+    ]
     own = threads_of(FORMATS[block.id], held) // 16 // splits
     grid = (rows + held * own - 1) // (held * own)
     made = Case(
@@ -96,9 +110,9 @@ def cases():
     random = numpy.random.default_rng(41)
     for block in BLOCKS:
         yield gate("small", block, 2, 30, 256, random, **PLAIN)
-        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=256, **OTHER)
+        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=4112, **OTHER)
         yield down("small", block, 2, 256, 101, random)
-        yield down("splits", block, 3, 768, 7, random, mode=1, splits=3)
+        yield down("splits", block, 3, 768, 7, random, mode=1, splits=3, ahead=8208)
     yield gate("routed", BLOCKS[0], 2, 3, 256, random, **PLAIN | {"routed": True})
     yield down("wide", BLOCKS[0], 8, 1024, 5, random, mode=1, splits=8, experts=9)
 

@@ -1,14 +1,17 @@
 import numpy
 from run import Case
 
+from reflex.kernels.cuda import expert_plain
+from reflex.kernels.cuda.export import KERNELS
 from reflex.quant.types import TYPES
 
 from .expert_order import arranged, routed
 from .halves import halves, stored
 from .linear_plain import weights_of
 
-TOKENS = 8
+TOKENS = expert_plain.TOKENS
 EXPERTS = 5
+BLOCKS = [block for block in TYPES.values() if f"expert_plain_{block.name}" in KERNELS]
 
 
 def case(block, tokens, used, rows, columns, apart, biased, random, emulate=True, experts=EXPERTS, skipped=0):
@@ -49,7 +52,7 @@ class Compared(Case):
 
 def cases():
     random = numpy.random.default_rng(39)
-    for i, block in enumerate(TYPES.values()):
+    for i, block in enumerate(BLOCKS):
         columns = max(block.elements, 64 if i % 2 else 36) if block.elements == 1 else block.elements * (1 + i % 2)
         yield case(block, 1 + i * 3 % 4, 2, 5, columns, i % 2, i % 3 == 0, random, skipped=i % 2)
     yield case(TYPES[0], 12, 2, 2, 131, 0, True, random, experts=3)
@@ -57,7 +60,7 @@ def cases():
 
 def bench():
     random = numpy.random.default_rng(40)
-    for block in TYPES.values():
+    for block in BLOCKS:
         if block.elements > 1:
             one = case(block, 1, 8, 768, 2048, False, False, random, emulate=False, experts=16)
             one.bytes = 8 * 768 * 2048 // block.elements * block.nbytes
