@@ -36,6 +36,8 @@ from reflex.kernels.cuda import (
     expert_dot,
     expert_plain,
     expert_tiles,
+    expert_tiles_32,
+    expert_tiles_64,
     export,
     gated,
     linear_dot,
@@ -268,8 +270,12 @@ def test_experts():
     assert gatings == experts.GATINGS
     assert (experts.MOST_EXPERTS, experts.SIMPLE_EXPERTS, experts.PLAIN_TOKENS) == (route.MOST, route.NARROW, expert_plain.TOKENS)
     assert experts.MOST_USED == expert_dot.MOST_USED
-    assert tuple((name, SHAPES[name].tokens, SHAPES[name].rows) for name in ("32", "64")) == experts.TILES
-    assert experts.TILE_BYTES == expert_tiles.SHARED and products.TOKEN_TILE_BYTES == 4 * expert_tiles.INPUT_AT
+    shapes = {"32": expert_tiles_32.SHAPE, "64": expert_tiles_64.SHAPE}
+    assert tuple((name, shape.tokens, shape.rows) for name, shape in shapes.items()) == experts.TILES
+    for shape in shapes.values():
+        assert shape.tokens * linear_tiles.STAGE_WORDS * shape.stages * shape.splits <= expert_tiles.INPUT_AT
+        assert shape.tokens * linear_tiles.LINE * shape.row_warps * shape.splits <= expert_tiles.INPUT_AT
+    assert experts.TILE_BYTES == expert_tiles.SHARED <= 64 << 10
     for found in expert_dot.FORMATS.values():
         assert expert_dot.held_down(found) == (2 if 2 * found.record.words < experts.ROOMY else 1)
 

@@ -17,10 +17,10 @@ GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
 FLOAT32 = 0  # type id
 MOST_EXPERTS, MOST_USED, MOST_GROUPS = 512, 32, 32
 PLAIN_TOKENS = 8  # pairs of a tile of expert_plain
-# kernels/cuda/expert_tiles.py: name, pairs and weight rows of a block, without and with CROWDED pairs per expert
+# kernels/cuda/expert_tiles.py: name, pairs and weight rows of a block; the second, if there is one, from CROWDED pairs per expert
 TILES = ("32", 32, 64), ("64", 64, 128)
 CROWDED = 16
-TILE_BYTES = 66304  # of dynamic shared memory
+TILE_BYTES = 49920  # of dynamic shared memory
 SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down
@@ -239,7 +239,7 @@ class ExpertLaunches(Products):
         gated = False
         if all(fragment_of(kind) and fragment_of(kind).tiled and columns % 32 == 0 for kind, columns, _ in sizes):
             gated = act in ACTIVATIONS and sizes[0] == sizes[1] and stacks[0][4:] == stacks[1][4:]
-            many = rows * used >= CROWDED * experts and not self.reach
+            many = rows * used >= CROWDED * experts and not self.reach and "expert_tiles_64" in self.image
             tile, tokens, tile_rows = TILES[many]
             listed, count = self._tiles_of(routes, rows, experts, used, tokens)
             values = []

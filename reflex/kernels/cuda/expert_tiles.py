@@ -7,7 +7,7 @@ out_stride + row]; an unused one has 0 rows. mode 0: out = y + bias; 2: out0 = a
 rows (act 0 silu, 1 gelu), whose biases are equally far apart.
 
 Grid: (tiles, sum over the matrices of ceil(rows / R)), in mode 2 (tiles, ceil(2 * rows0 / R)), R being 128 for 64 tokens, 64
-for 32. Dynamic shared memory: 66304 bytes. Of a pair nothing depends on those beside it.
+for 32. Dynamic shared memory: 49920 bytes. Of a pair nothing depends on those beside it.
 """
 
 from numba import cuda
@@ -33,7 +33,7 @@ from .linear_tiles import (
 SIGNATURE = "UFiiII" + 2 * "BiliFiiF" + "iii"
 MOST_TOKENS = 64
 # words of shared memory behind what linear_tiles needs: of each pair of the tile where its input begins, its factor, itself
-INPUT_AT = 16384
+INPUT_AT = 12288
 FACTOR_AT, PAIR_AT = INPUT_AT + MOST_TOKENS, INPUT_AT + 2 * MOST_TOKENS
 SHARED = 4 * (INPUT_AT + 3 * MOST_TOKENS)
 
