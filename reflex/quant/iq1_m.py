@@ -120,4 +120,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, table=_table)
+FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, table=_table, heavy=True)

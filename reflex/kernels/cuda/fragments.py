@@ -1,6 +1,8 @@
 """Block formats as operands of m16n8k16: their FRAGMENT records (reflex/quant/fragment.py says what those promise), bound to
 this backend's instructions and enumerated from the table of types. Called by the linear kernels."""
 
+from functools import cache
+
 from numba.types import int32, uint32
 
 from ...quant import load
@@ -37,7 +39,8 @@ def stager(table, threads):
     return device(stage if pieces else nothing)
 
 
+@cache
 def bound(base=0):
-    """Every format that has fragments, by the id of its type."""
+    """Every format that has fragments, by the id of its type; once, so that kernel files share what is compiled."""
     formats = {block.id: (block, getattr(load(block.name), "FRAGMENT", None)) for block in TYPES.values()}
     return {id: Bound(block, fragment, base) for id, (block, fragment) in formats.items() if fragment}

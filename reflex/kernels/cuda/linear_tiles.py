@@ -16,6 +16,7 @@ their use; words of the weights are asked for one or two chunks ahead. `splits` 
 and take steps in turn; their sums are added in order at the end.
 """
 
+from functools import cache
 from struct import pack
 
 from numba import cuda
@@ -52,6 +53,7 @@ class Shape:
         self.rows = 32 * row_warps
 
 
+@cache
 def _weights(format):
     """Device function: a lane's halves of one row in a unit, from its codes."""
     record = format.record
@@ -100,6 +102,7 @@ def fetcher(shape):
     return device(fetch)
 
 
+@cache
 def _scales(format):
     """Device functions: a lane keeps its columns' scales of a part, as halves; (scale, minimum) of a row in a unit, each twice."""
     record, scales = format.record, format.scales
