@@ -1,11 +1,12 @@
 """llama.cpp on a GPU: cold starts asleep and awake, prompt and decode speed, for the files that bench/device.py measured.
 
-    python bench/peers/device_llama.py FOLDER_OF_A_BUILD COMMIT 0.6B=a.gguf 8B=b.gguf
+    python bench/peers/device_llama.py FOLDER_OF_A_BUILD 0.6B=a.gguf 8B=b.gguf [--runs 8] [--results device-llama]
 
 FOLDER_OF_A_BUILD holds llama-completion and llama-bench, built with CUDA for this card. Default options but for the warm-up,
-which a cold start has no use for. Writes bench/results/device-llama.json.
+which a cold start has no use for. Writes bench/results/device-llama.json, or the name given.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -15,10 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench import gpu_models, record, spawn
 
-RUNS = 8
 
-
-def cold(folder, path, awake):
+def cold(folder, path, awake, runs):
     """Milliseconds from spawn to exit of one token."""
     words = [f"{folder}/llama-completion", "-m", path, "-p", gpu_models.PROMPT, "-n", "1", "--temp", "0", "--no-warmup"]
     words += ["-no-cnv", "--no-display-prompt", "-ngl", "99"]
@@ -28,7 +27,7 @@ def cold(folder, path, awake):
             [sys.executable, "-c", gpu_models.HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT
         )
         holder.stdout.readline()
-    times = [spawn.run(words).exit for _ in range(RUNS + 1)][1:]
+    times = [spawn.run(words).exit for _ in range(runs + 1)][1:]
     if holder:
         holder.stdin.close()
         holder.wait()
@@ -47,14 +46,20 @@ def warm(folder, path):
 
 
 def main():
-    folder, commit, *shapes = sys.argv[1:]
-    body = {"commit": commit, "shapes": {}}
-    for shape in shapes:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("shapes", nargs="+", help="NAME=FILE")
+    parser.add_argument("--runs", type=int, default=8, help="cold starts of each kind")
+    parser.add_argument("--results", default="device-llama")
+    options = parser.parse_args()
+    found = {}
+    for shape in options.shapes:
         name, path = shape.split("=", 1)
-        row = {"asleep_ms": cold(folder, path, False), "awake_ms": cold(folder, path, True), **warm(folder, path)}
-        body["shapes"][name] = row
+        row = {f"{state}_ms": cold(options.folder, path, state == "awake", options.runs) for state in ("asleep", "awake")}
+        row |= warm(options.folder, path)
+        found[name] = row
         print(name, {key: value["median"] for key, value in row.items()}, flush=True)
-    record.write("device-llama", "llama.cpp on the same GPU and files", body)
+    record.write(options.results, "llama.cpp on the same GPU and files", {"shapes": found})
 
 
 if __name__ == "__main__":
