@@ -16,6 +16,9 @@ from .vector import LANES, V8F, Vectors, vector
 
 QUANTIZED_GROUP = 384
 SCALES, SUMS = 256, 320
+LINE = 64  # bytes of a cache line
+AHEAD = 4096  # bytes: the hardware does not look beyond a page of 4096, and a row is often shorter
+FEW = 4  # tokens; with more, arithmetic takes longer than memory
 
 
 def tile_sizes():
@@ -78,6 +81,13 @@ def _trailing(v, record, weights, x, tail, accumulators):
         done = b.add(done, b.mul(steps, ir.Constant(i64, size)))
 
 
+def _ask_ahead(v, p, nbytes, tokens):
+    """With few tokens weights are read as fast as memory gives them: ask for those that come after the next ones."""
+    if tokens <= FEW:
+        for line in range(0, nbytes, LINE):
+            v.prefetch(v.at(p, AHEAD + line))
+
+
 def _finish(v, accumulators, out, stride, bias):
     for accumulator in accumulators:
         v.store(v.b.fadd(v.sum(v.b.load(accumulator)), bias), out)
@@ -100,6 +110,7 @@ def quantized_dot(record, tokens, name):
             p = builder.gep(weights, [builder.mul(g, ir.Constant(i64, record.group_bytes))])
             at = builder.mul(g, ir.Constant(i64, QUANTIZED_GROUP))
             rows = [builder.gep(q, [at]) for q in x]
+            _ask_ahead(v, p, record.group_bytes, tokens)
             _part(v, record, record.group(v, p), 8, rows, rows, accumulators)
         if record.width < 8:
             w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, record.group_bytes))])
@@ -129,6 +140,7 @@ def plain_dot(record, tokens, name):
             at = builder.mul(g, ir.Constant(i64, 256))
             rows = [builder.gep(q, [at]) for q in x]
             totals = [None] * tokens
+            _ask_ahead(v, p, 64 * record.nbytes, tokens)
             for i in range(8):
                 w = record.load(v, v.at(p, 8 * i * record.nbytes))
                 for t in range(tokens):

@@ -72,6 +72,12 @@ class Vectors:
     def load(self, pointer, kind):
         return self.b.load(self.b.bitcast(pointer, kind.as_pointer()), align=1)
 
+    def prefetch(self, pointer):
+        """Ask for the cache line at an address, which may be any."""
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+        known = self.b.module.globals.get("llvm.prefetch.p0") or ir.Function(self.b.module, kind, "llvm.prefetch.p0")
+        self.b.call(known, [pointer, i32(0), i32(3), i32(1)])
+
     def store(self, value, pointer):
         self.b.store(value, self.b.bitcast(pointer, value.type.as_pointer()), align=1)
 
@@ -278,17 +284,22 @@ class Vectors:
     # ---- bytes ----
     def lookup(self, table, value):
         """Byte value[i] of a table of 16, for each lane."""
-        machine, size = self.target, value.type.count
-        widest = 64 if machine.vnni else 32 if machine.avx2 else 16
+        if self.target.machine != "x86_64":
+            return self._chosen(table, value)
+        size, widest = value.type.count, 64 if self.target.vnni else 32 if self.target.avx2 else 16
         if size > widest:
             return self.joined([self.lookup(table, self.slice(value, o, widest)) for o in range(0, size, widest)])
-        if machine.machine == "x86_64":
-            name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[size]
-            function = declare(self.b, f"llvm.x86.{name}", value.type, [value.type] * 2)
-        else:
-            function = declare(self.b, "llvm.aarch64.neon.tbl1.v16i8", value.type, [value.type] * 2)
-        entries = self.vector(value.type, [table[i % 16] for i in range(size)])
-        return self.b.call(function, [entries, value])
+        name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[size]
+        function = declare(self.b, f"llvm.x86.{name}", value.type, [value.type] * 2)
+        return self.b.call(function, [self.vector(value.type, [table[i % 16] for i in range(size)]), value])
+
+    def _chosen(self, table, value):
+        """The same bit by bit, since an instruction of another machine than the compiler's stops Numba."""
+        entries = [self.const(value.type, entry) for entry in table]
+        for bit in range(4):
+            clear = self.b.icmp_unsigned("==", self.b.and_(value, self.const(value.type, 1 << bit)), self.const(value.type, 0))
+            entries = [self.b.select(clear, low, high) for low, high in zip(entries[::2], entries[1::2], strict=True)]
+        return entries[0]
 
     def flipped(self, codes, bits, about):
         """`about` - code where the code's bit of an integer is set."""
