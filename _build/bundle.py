@@ -64,7 +64,7 @@ def modules(root):
 
 
 def groups(root):
-    """Lists of module names: a stage each, then every other module alone. A module comes after all that it imports when it is
+    """Lists of module names: a stage each, and last all others, which are groups of one. A module comes after all that it imports when it is
     imported, so also after the modules of its own package that its package imports; for those the package is there, but empty."""
     cold = modules(root)
     placed = set()
@@ -86,26 +86,38 @@ def groups(root):
         for name in stage:
             visit(name, order)
         yield order
-    yield from ([name] for name in cold if name not in placed)
+    yield [name for name in cold if name not in placed]
 
 
 def _code(root, path):
-    return compile(path.read_bytes(), str(path.relative_to(root)), "exec", dont_inherit=True)
+    """The code of a module, without the docstrings of functions and classes, which nothing asks for there."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node, clean=False) is not None:
+            node.body[:1] = [] if node.body[1:] else [ast.copy_location(ast.Pass(), node.body[0])]
+    return compile(tree, str(path.relative_to(root)), "exec", dont_inherit=True)
 
 
 def build(root):
     """The bundle's bytes."""
     root = Path(root)
     cold = modules(root)
-    index, body = [], b""
-    for names in groups(root):
+    *stages, alone = groups(root)
+    index, lines, body = [], [""], b""
+    for names in (*stages, *([name] for name in alone)):
         codes = marshal.dumps(tuple(_code(root, cold[name]) for name in names))
-        index.append((HEAD + len(body), len(codes), tuple((name, cold[name].name == "__init__.py") for name in names)))
+        packages = [cold[name].name == "__init__.py" for name in names]
+        if len(index) < len(stages):
+            index.append((HEAD + len(body), len(codes), tuple(zip(names, packages, strict=True))))
+        else:
+            lines.append(f"{names[0]} {HEAD + len(body)} {len(codes)} {packages[0]:d}")
         body += codes
-    head = MAGIC_NUMBER + marshal.dumps((_code(root, root / "reflex" / "bundle.py"), tuple(index)))
+    listing = "\n".join([*lines, ""]).encode()
+    head = MAGIC_NUMBER + marshal.dumps((_code(root, root / "reflex" / "bundle.py"), (tuple(index), listing)))
     if len(head) > HEAD:
         raise SystemExit(f"the index of the bundle has {len(head)} bytes, more than {HEAD}")
-    return head.ljust(HEAD, b"\0") + body + marshal.dumps({name: crc32(path.read_bytes()) for name, path in cold.items()})
+    checksums = marshal.dumps({name: crc32(path.read_bytes()) for name, path in cold.items()})
+    return head.ljust(HEAD, b"\0") + body + checksums + len(checksums).to_bytes(8, "little")
 
 
 if __name__ == "__main__":  # in a process of its own: what marshal writes depends on which strings others hold too

@@ -24,10 +24,10 @@ if SOURCE or sys.flags.no_site:
             file = open(f"{packages}/reflex/cache/cold-{sys.implementation.cache_tag}.bin", O_CLOEXEC)
             head = read(file, 16384)
             if head[:4] == MAGIC_NUMBER:
-                code, groups = marshal.loads(head[4:])
+                code, index = marshal.loads(head[4:])
                 bundle = {"__name__": "reflex.bundle"}
                 exec(code, bundle)
-                bundle["install"](groups, file, packages)
+                bundle["install"](index, file, packages)
     except OSError:
         pass
 try:

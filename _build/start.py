@@ -158,8 +158,9 @@ def start():
     sys.path.append(packages)
     sys.executable = f"{home}/bin/python"
     sys.argv[0] = script
-    code, groups = loads(memoryview(head)[4:])
+    code, index = loads(memoryview(head)[4:])
     bundle = {"__name__": "reflex.bundle"}
     exec(code, bundle)
-    bundle["install"](groups, file, packages).run(groups[0])
+    finder = bundle["install"](index, file, packages)
+    finder.run(finder.groups[0])
     sys.modules["reflex.cli.front"].main(first)

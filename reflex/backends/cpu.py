@@ -67,8 +67,11 @@ class Memory:
         return native.view(self._reserve("step table", 8 * STEP_WORDS * steps), STEP_WORDS * steps, "q")
 
     def buffer(self, name):
-        rows = self.logits_rows if name == "logits" else self.rows
-        return self._named(name, 4 * rows * self.program.widths[name])
+        address = self.places.get(name)
+        if address is None:
+            rows = self.logits_rows if name == "logits" else self.rows
+            address = self._reserve(name, 4 * rows * self.program.widths[name])
+        return address
 
     def quantized(self, name, stride):
         return self._named(name + ".q8", stride * self.rows)
@@ -123,10 +126,7 @@ class Memory:
         return [(base + keys, base + values) for keys, values in offsets]
 
     def attention_block(self, args, queries, out, keys, values, rows, chosen, sinks):
-        """The parameter block of the attention step of one layer; order as in kernels/host/attention.py."""
-        address = self.blocks.get(args["layer"])
-        if address is not None:
-            return address
+        """A parameter block for the attention step of one layer; order as in kernels/host/attention.py."""
         cache_keys, cache_values = self._caches[args["layer"]]
         words = (
             queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],

@@ -11,7 +11,7 @@ only when a thread would touch what another thread wrote (or overwrite what anot
 
 from ..errors import InternalError, UnsupportedError
 from ..quant.types import by_id, row_bytes
-from .layers import repeats
+from .layers import facts
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
 QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
@@ -43,11 +43,10 @@ def elsewhere(op):
 class Template:
     """The lowered steps of one layer, to be repeated for every layer that differs in addresses only."""
 
-    __slots__ = ("first", "last", "relocations", "selected", "start", "stop")
+    __slots__ = ("facts", "relocations", "selected", "start", "stop")
 
-    def __init__(self, first, last, start, stop, relocations, selected):
-        self.first = first  # program steps [first, last)
-        self.last = last
+    def __init__(self, facts, start, stop, relocations, selected):
+        self.facts = facts  # see layers.py
         self.start = start  # words [start, stop) of the table
         self.stop = stop
         self.relocations = relocations  # (place from start, step within the layer, function of a step -> word)
@@ -85,9 +84,10 @@ class Lowering:
         for i in range(len(layers) - 1):
             first, last = layers[i], layers[i + 1]
             self._wait()
-            template = next((t for t in templates if self._repeats(t, first, last)), None)
+            own = facts(self.program.steps[first:last], self.file.tensors)
+            template = next((t for t in templates if t.facts == own), None)
             if template is None:
-                templates.append(self._record(first, last))
+                templates.append(self._record(own, first, last))
             else:
                 self._instantiate(template, first)
         self._wait()
@@ -112,17 +112,12 @@ class Lowering:
         self.quantized.clear()
         self.relocations = []
 
-    def _record(self, first, last):
+    def _record(self, own, first, last):
         start = self.end
         self._lower(first, last)
         relocations = [(place - start, at - first, word) for place, at, word in self.relocations]
         self._wait()
-        return Template(first, last, start, self.end, relocations, set(self.selected))
-
-    def _repeats(self, template, first, last):
-        """Whether the steps [first, last) lower to the template's words but for addresses."""
-        count = template.last - template.first
-        return last - first == count and repeats(self.program, self.file.tensors, template.first, first, count)
+        return Template(own, start, self.end, relocations, set(self.selected))
 
     def _instantiate(self, template, first):
         table, steps, start = self.table, self.program.steps, self.end
@@ -189,9 +184,10 @@ class Lowering:
 
     def matrix(self, step):
         """Address of the first weight row of a linear step."""
-        tensor = self.tensor(step.weights[0])
-        part = step.args.get("rows")
-        return tensor.address + (part[0] * row_bytes(tensor.type, tensor.shape[0]) if part else 0)
+        tensor = self.file.tensors[step.weights[0]]
+        if "rows" in step.args:
+            return tensor.address + step.args["rows"][0] * row_bytes(tensor.type, tensor.shape[0])
+        return tensor.address
 
     def bias_of(self, step):
         """Address of the float32 bias of a linear step, 0 where it has none."""
@@ -200,7 +196,7 @@ class Lowering:
         return self.floats(step.weights[1]) + 4 * step.args.get("bias_row", 0)
 
     def floats(self, name):
-        tensor = self.tensor(name)
+        tensor = self.file.tensors[name]
         return tensor.address if tensor.type == 0 else self.memory.decoded(tensor)
 
     # ---- operations ----
@@ -274,7 +270,7 @@ class Lowering:
             scratch, scratch_bytes, decoder, columns,
         )  # fmt: skip
         self.mark(out, chosen)
-        relocations = ((0, self.matrix), (1, self.bias_of))
+        relocations = ((0, self.matrix), (1, self.bias_of)) if step.weights[1] else ((0, self.matrix),)
         self.add(kernel, row, ((read, ALL),), ((out, ("columns", rows)),), relocations)
 
     def _heads(self, buffer, heads):
@@ -324,9 +320,12 @@ class Lowering:
 
     def _attention_block(self, step):
         """Address of the parameters of an attention step, made on first use."""
+        m = self.memory
+        known = m.blocks.get(step.args["layer"])
+        if known is not None:
+            return known
         q, k, v = step.ins
         chosen, count = self.rows(q)
-        m = self.memory
         sinks = self.floats(step.weights[0]) if step.weights else 0
         return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen, sinks)
 

@@ -197,8 +197,9 @@ def test_bundled_modules_are_what_the_modules_are(backend, tmp_path):
     code = """
 import marshal, os, sys
 file = os.open(sys.argv[1], os.O_RDONLY)
-code, groups = marshal.loads(os.read(file, 16384)[4:])
+code, (groups, alone) = marshal.loads(os.read(file, 16384)[4:])
 index = {name: package for _, _, names in groups for name, package in names}
+index |= {line.split()[0]: line.endswith("1") for line in alone.decode().splitlines()[1:]}
 bundle = {"__name__": "reflex.bundle"}
 exec(code, bundle)
 count = {}
@@ -206,7 +207,7 @@ def counted(code, facts):
     count[facts["__name__"]] = count.get(facts["__name__"], 0) + 1
     exec(code, facts)
 bundle["exec"] = counted
-bundle["install"](groups, file, sys.argv[2])
+bundle["install"]((groups, alone), file, sys.argv[2])
 for name in sys.argv[3:] or index:
     __import__(name)
 for name in [name for name in index if name in sys.modules]:

@@ -7,7 +7,7 @@ parameters are described in its own file under reflex/kernels/cuda. Layers that 
 
 from ...errors import UnsupportedError
 from ...quant.types import by_id
-from ..layers import repeats
+from ..layers import facts
 from .attention import AttentionLaunches
 from .experts import ExpertLaunches
 from .fusion import fuse
@@ -19,11 +19,10 @@ UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 class Template:
     """The launches of one layer."""
 
-    __slots__ = ("changes", "first", "last", "start", "steps")
+    __slots__ = ("changes", "facts", "start", "steps")
 
-    def __init__(self, first, last, start, steps, changes):
-        self.first = first  # program steps [first, last)
-        self.last = last
+    def __init__(self, facts, start, steps, changes):
+        self.facts = facts  # see layers.py
         self.start = start  # chain rows
         self.steps = steps
         self.changes = changes  # (row, parameter, step within the layer, word)
@@ -45,12 +44,13 @@ class Lowering(ExpertLaunches, AttentionLaunches):
             inner = 0 < number < len(bounds) - 2
             keeps_rows = self.rows == self.wanted or not any(s.op == "select" for s in program.steps[first:last])
             if inner and keeps_rows:
-                known = next((t for t in templates if self._repeats(t, first, last)), None)
+                own = facts(program.steps[first:last], self.file.tensors)
+                known = next((t for t in templates if t.facts == own), None)
                 if known:
                     self._copy(known, first)
                     continue
-            templates += [self._record(first, last)] if inner and keeps_rows else []
-            if not (inner and keeps_rows):
+                templates.append(self._record(first, last, own))
+            else:
                 self._lower(first, last)
         self._stats()
         return begin, len(self.chain)
@@ -68,17 +68,13 @@ class Lowering(ExpertLaunches, AttentionLaunches):
         for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
             getattr(self, "_" + type(record).__name__.lower())(record)
 
-    def _record(self, first, last):
+    def _record(self, first, last, own):
         self.own = []
         start = len(self.chain)
         self._lower(first, last)
         places = {id(step): k for k, step in enumerate(self.program.steps[first:last])}
         changes = [(row, parameter, places[id(step)], word) for row, parameter, step, word in self.own]
-        return Template(first, last, start, len(self.chain), changes)
-
-    def _repeats(self, template, first, last):
-        count = template.last - template.first
-        return last - first == count and repeats(self.program, self.file.tensors, template.first, first, count)
+        return Template(own, start, len(self.chain), changes)
 
     def _copy(self, template, first):
         steps = self.program.steps
