@@ -64,8 +64,9 @@ def modules(root):
 
 
 def groups(root):
-    """Lists of module names: a stage each, and last all others, which are groups of one. A module comes after all that it imports when it is
-    imported, so also after the modules of its own package that its package imports; for those the package is there, but empty."""
+    """Lists of module names: a stage each, and last all others, which are groups of one. A module comes after all that it imports
+    when it is imported, so also after the modules of its own package that its package imports; for those the package is there,
+    but empty."""
     cold = modules(root)
     placed = set()
 
