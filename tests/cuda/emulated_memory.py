@@ -138,6 +138,23 @@ def _unless_skipped(load, count):
 
 ldg8_if, ldg16_if, ldg32_if = (_unless_skipped(f, 1) for f in (ldg8, ldg16, ldg32))
 ldg64_if, ldg128_if = _unless_skipped(ldg64, 2), _unless_skipped(ldg128, 4)
+
+
+def _staged(code):
+    """A load from dynamic shared memory by its address (kernels/cuda/staged.py)."""
+    layout = struct.Struct("<" + code)
+
+    def load(place, index):
+        data, offset = State.thread.block.dynamic.data.cast("B"), int(place) + int(index)
+        if offset % layout.size or not 0 <= offset <= len(data) - layout.size:
+            raise EmulationError(f"{layout.size} bytes at byte {offset} of {len(data)} in shared memory")
+        values = layout.unpack_from(data, offset)
+        return values if len(code) > 1 else values[0]
+
+    return load
+
+
+STAGED = {f"ldg{8 * struct.calcsize(c)}_if": _unless_skipped(_staged(c), struct.calcsize(c) // 4) for c in ("H", "I", "2I", "4I")}
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))
 ldgf4_if, ldf4_if = _unless_skipped(ldgf4, 4), _unless_skipped(ldf4, 4)

@@ -21,6 +21,7 @@ import numpy
 from emulated_memory import Array, EmulationError, State
 
 PTX = SimpleNamespace(**vars(numbers), **{k: v for k, v in vars(memory).items() if k not in vars(numbers)})
+STAGED = SimpleNamespace(**(vars(PTX) | memory.STAGED))
 MEETINGS = {*collectives.WARP, *collectives.BLOCK, *collectives.SPIN, collectives.NAMED}
 POISON = 0xFF  # bytes of memory that nobody wrote: NaN, or -1
 FILES = set()  # of rewritten functions: lines of a traceback there are the kernel's
@@ -78,7 +79,7 @@ def _twin(value):
     """What a kernel's global stands for here."""
     kind = type(value).__module__ or ""
     if isinstance(value, ModuleType):
-        return {"numba.cuda": CUDA, "reflex.kernels.cuda.ptx": PTX}.get(value.__name__, value)
+        return {"numba.cuda": CUDA, "reflex.kernels.cuda.ptx": PTX, "reflex.kernels.cuda.staged": STAGED}.get(value.__name__, value)
     return numbers.CASTS.get(str(value), value) if kind.startswith("numba") else value
 
 

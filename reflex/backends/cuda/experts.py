@@ -10,6 +10,7 @@ from ...errors import UnsupportedError
 from ...quant import load
 from ...quant.types import by_id, row_bytes
 from .fusion import ACTIVATIONS, Linear
+from .memory import offset
 from .parameters import Own, blocks
 from .products import MODES, Products, fragment_of
 
@@ -23,7 +24,8 @@ CROWDED = 16
 TILE_BYTES = 49920  # of dynamic shared memory
 SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
-ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down
+ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down, from shared memory
+SHARED_BYTES = 96 << 10  # of it that expert_down may take
 PREFETCH = True  # whether L2 is asked for what the next launches will read
 MOST_AHEAD = 16 << 20  # bytes of it
 
@@ -113,7 +115,7 @@ class ExpertLaunches(Products):
         return alike and record.act in ACTIVATIONS and self._quick("expert_gate", gate) and self._quick("expert_gate", up)
 
     def _quick_down(self, record):
-        return self._quick("expert_down", record.down)
+        return self._quick("expert_down", record.down) and self._down_layout(record) is not None
 
     def _gate_of_one(self, record, source, choice, out, quick_down):
         kind, columns, count = self._size(record.gate)
@@ -130,15 +132,30 @@ class ExpertLaunches(Products):
         self._add(kernel.name, (grid,), values, 5 * columns // 2)
 
     def _down_of_one(self, record, routes, hidden, out):
-        kind, columns, count = self._size(record.down)
-        used = record.route.args["used"]
-        name = by_id(kind).name
-        kernel, held = self.image.kernel("expert_down_" + name), 2 if 2 * load(name).DOT.words < ROOMY else 1
-        splits, grid = self._strands_of(kernel, blocks(count, held), used * columns // 256)
-        stack = self._stack(record.down)[:3]
+        kernel, splits, grid, shared = self._down_layout(record)
+        columns, used, stack = self._size(record.down)[1], record.route.args["used"], self._stack(record.down)[:3]
         ahead = Own(self._next_start, record.down), Own(self._next_bytes, record.down) if PREFETCH else 0
         values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits, *ahead)
-        self._add(kernel.name, (grid,), values, 5 * used * columns // 2)
+        self._add(kernel.name, (grid,), values, shared)
+
+    def _down_layout(self, record):
+        """(kernel, strands that share a row by columns, blocks, shared memory) of expert_down, None where there is no way."""
+        kind, columns, count = self._size(record.down)
+        used, name, stride = record.route.args["used"], by_id(kind).name, self._stack(record.down)[1]
+        kernel, line = self.image.kernel("expert_down_" + name), row_bytes(kind, columns)
+        staged = 2 * load(name).DOT.words >= ROOMY
+        aligned = stride % 16 == 0 and offset(self._matrix(record.down)) % 16 == 0
+
+        def shared(splits):
+            rows = kernel.threads // STRAND // splits if staged else 0
+            return 5 * used * columns // 2 + rows * used * line
+
+        def fits(splits):
+            rows = kernel.threads // STRAND // splits
+            return not staged or (aligned and rows * line % 16 == 0 and shared(splits) <= SHARED_BYTES)
+
+        found = self._strands_of(kernel, blocks(count, 1 if staged else 2), used * columns // 256, fits)
+        return found and (kernel, *found, shared(found[0]))
 
     def _next(self, step):
         """(address, bytes) of the matrices that the products behind a step's mixture read first, as far as they lie together."""
@@ -162,8 +179,9 @@ class ExpertLaunches(Products):
     def _next_bytes(self, step):
         return self._next(step)[1]
 
-    def _strands_of(self, kernel, units, row_blocks):
-        """(strands that share a unit by columns, blocks): whichever is done first; getting started takes about two steps."""
+    def _strands_of(self, kernel, units, row_blocks, fits=lambda splits: True):
+        """(strands that share a unit by columns, blocks), whichever is done first, or None where none `fits`: getting started takes
+        about two steps."""
         strands, steps = kernel.threads // STRAND, blocks(row_blocks, 4)
 
         def grid(splits):
@@ -172,8 +190,8 @@ class ExpertLaunches(Products):
         def spent(splits):
             return blocks(grid(splits), self.multiprocessors) * (2 + blocks(steps, splits))
 
-        splits = min(range(1, min(strands, steps) + 1), key=spent)
-        return splits, grid(splits)
+        splits = min(filter(fits, range(1, min(strands, steps) + 1)), key=spent, default=0)
+        return (splits, grid(splits)) if splits else None
 
     # ---- several rows ----
 

@@ -23,16 +23,16 @@ AHEAD = 2  # loads of a thread on the way at once
 class Bound:
     """A format's record with its functions as device functions."""
 
-    def __init__(self, block, record):
+    def __init__(self, block, record, instructions):
         self.block, self.record = block, record
-        functions = record.build(ptx, device)
+        functions = record.build(instructions, device)
         self.place, self.load, self.load_head, self.codes, self.factors, self.finish = map(device, functions)
 
 
-def bound():
-    """Every format that has a DOT, by the id of its type."""
+def bound(instructions=ptx):
+    """Every format that has a DOT, by the id of its type. instructions: ptx, or a module with its names."""
     formats = {block.id: (block, getattr(load(block.name), "DOT", None)) for block in TYPES.values()}
-    return {id: Bound(block, record) for id, (block, record) in formats.items() if record}
+    return {id: Bound(block, record, instructions) for id, (block, record) in formats.items() if record}
 
 
 def swizzled(piece):

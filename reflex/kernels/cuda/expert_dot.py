@@ -145,25 +145,31 @@ def _gate(format):
     return expert_gate
 
 
+def weigher():
+    """Device function: four values of g times their expert's weight, as linear_dot wants activations."""
+
+    @device
+    def weighted(v, o, i, columns, hidden, used, weights, tid, sh):
+        if i - 4 * (tid & 31) < columns:  # the whole warp: its lanes work together
+            w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
+            a, b, c, d = float32(v[o] * w), float32(v[o + 1] * w), float32(v[o + 2] * w), float32(v[o + 3] * w)
+            quantize(a, b, c, d, i, columns, columns, tid, sh)
+
+    return weighted
+
+
 def _down(format, held):
     words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, held)
     strands, all_words, half, stride4 = threads // 16, held * format.record.words, held >> 1, 4 * threads
     partials = held * strands
     load, load_head, step = format.load, format.load_head, stepper(format, held)
+    weighted = weigher()
 
     @device
     def place_of(w, stride, line, row, b, row_blocks, ids, used):
         """Where virtual block 0 of a row would be, for the expert to which virtual block b belongs."""
         slot = int32(min(quotient(b, row_blocks), int32(used - 1)))
         return ptx.address(w, ids[uint32(slot)] * stride + int64(row - slot) * line)
-
-    @device
-    def weighted(v, o, i, columns, hidden, used, weights, tid, sh):
-        """Four values of g times their expert's weight, as linear_dot wants activations."""
-        if i - 4 * (tid & 31) < columns:  # the whole warp: its lanes work together
-            w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
-            a, b, c, d = float32(v[o] * w), float32(v[o + 1] * w), float32(v[o + 2] * w), float32(v[o + 3] * w)
-            quantize(a, b, c, d, i, columns, columns, tid, sh)
 
     def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits, following, ahead):
         ptx.pdl_launch()
@@ -246,6 +252,5 @@ def held_down(format):
 
 for _format in FORMATS.values():
     kernel(GATE, threads=threads_of(_format, 2), name=f"expert_gate_{_format.block.name}")(_gate(_format))
-    kernel(DOWN, threads=threads_of(_format, held_down(_format)), name=f"expert_down_{_format.block.name}")(
-        _down(_format, held_down(_format))
-    )
+    if held_down(_format) == 2:  # others: expert_staged.py
+        kernel(DOWN, threads=threads_of(_format, 2), name=f"expert_down_{_format.block.name}")(_down(_format, 2))

@@ -93,9 +93,10 @@ def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=Tru
         ahead,
     ]
     own = threads_of(FORMATS[block.id], held) // 16 // splits
+    staged = 0 if held == 2 else used * own * stack.stride // rows
     grid = (rows + held * own - 1) // (held * own)
     made = Case(
-        label, f"expert_down_{block.name}", grid, args, {7: wanted}, shared(used * hidden),
+        label, f"expert_down_{block.name}", grid, args, {7: wanted}, shared(used * hidden) + staged,
         3 * noise(matrix, h) / numpy.abs(wanted).max() + 1e-6, emulate=emulate,
     )  # fmt: skip
     made.bytes = used * stack.stride
@@ -111,8 +112,8 @@ def cases():
     for block in BLOCKS:
         yield gate("small", block, 2, 30, 256, random, **PLAIN)
         yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=4112, **OTHER)
-        yield down("small", block, 2, 256, 101, random)
-        yield down("splits", block, 3, 768, 7, random, mode=1, splits=3, ahead=8208)
+        yield down("small", block, 2, 256, 104, random, splits=2)
+        yield down("splits", block, 3, 768, 8, random, mode=1, splits=3, ahead=8208)
     yield gate("routed", BLOCKS[0], 2, 3, 256, random, **PLAIN | {"routed": True})
     yield down("wide", BLOCKS[0], 8, 1024, 5, random, mode=1, splits=8, experts=9)
 
