@@ -33,9 +33,9 @@ class Finder:
         group = self.group_of.get(name) or self.of_one(name)
         if group is None:
             return _shared_object(name) if name in SHARED_OBJECTS else None
-        parent = group[2][0][0].rpartition(".")[0]  # which may be of another group, that of a module asked for out of turn
-        if parent and parent not in sys.modules:
-            __import__(parent)
+        parent = group[2][0][0].rpartition(".")[0]
+        if parent and parent not in sys.modules and self.group_of.get(parent) is not group:
+            __import__(parent)  # of a module that is asked for out of turn
         self.run(group)
         return sys.modules[name].__spec__
 
