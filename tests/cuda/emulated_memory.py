@@ -328,6 +328,10 @@ def pdl_wait():
     State.thread.waited = True
 
 
+def pdl_beside():
+    State.thread.waited = True
+
+
 def pdl_launch():
     pass
 

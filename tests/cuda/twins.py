@@ -247,7 +247,7 @@ def linear_row(kind, grid, x, norm, normed, eps, columns, *rest):
     if normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
     parts = [(*rest[at : at + 6], rest[at + 2]) for at in range(0, 18, 6) if rest[at + 2]]
-    products(h, parts, *rest[18:21], 32 if kind == "row" else 256)
+    products(h, parts, rest[18] & 3, *rest[19:21], 32 if kind == "row" else 256)
 
 
 @twin(r"linear_(?:rows|tiles)_\w+")

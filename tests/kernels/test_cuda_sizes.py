@@ -303,6 +303,7 @@ def test_weights_made_half_floats_are_read_behind_the_launch_that_makes_them(low
 
 
 def test_modes_and_activations():
+    assert (products.LATE, products.BESIDE) == (linear_dot.LATE, linear_dot.BESIDE)
     assert {name: number for number, name in enumerate(gated.FORMULAS)} == fusion.ACTIVATIONS
     assert gated.WHOLE.keys() == UNITS.keys()
     assert products.MODES == {"store": 0, "add": 1, "gated": 2}

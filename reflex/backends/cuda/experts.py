@@ -26,7 +26,8 @@ SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down, from shared memory
 SHARED_BYTES = 96 << 10  # of it that expert_down may take
-PREFETCH = True  # whether L2 is asked for what the next launches will read
+DOWN, NEXT = 1, 2  # what L2 may be asked for: by expert_gate the matrices of expert_down, by that those of the next layer
+AHEAD = 0  # of these
 MOST_AHEAD = 16 << 20  # bytes of it
 
 
@@ -122,7 +123,7 @@ class ExpertLaunches(Products):
         kernel = self.image.kernel("expert_gate_" + by_id(kind).name)
         splits, grid = self._strands_of(kernel, record.route.args["used"] * count, columns // 256)
         ahead = 0, 0, 0
-        if quick_down and PREFETCH:
+        if quick_down and AHEAD & DOWN:
             matrix, stride, *_ = self._stack(record.down)
             ahead = matrix, stride, self._size(record.down)[2] * stride // self.file.tensors[record.down.weights[0]].shape[1] & -16
             ahead = ahead if stride % 16 == 0 else (0, 0, 0)
@@ -134,7 +135,7 @@ class ExpertLaunches(Products):
     def _down_of_one(self, record, routes, hidden, out):
         kernel, splits, grid, shared = self._down_layout(record)
         columns, used, stack = self._size(record.down)[1], record.route.args["used"], self._stack(record.down)[:3]
-        ahead = Own(self._next_start, record.down), Own(self._next_bytes, record.down) if PREFETCH else 0
+        ahead = Own(self._next_start, record.down), Own(self._next_bytes, record.down) if AHEAD & NEXT else 0
         values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits, *ahead)
         self._add(kernel.name, (grid,), values, shared)
 

@@ -15,6 +15,7 @@ from .memory import EXPANDED_AT_ONCE, up
 from .parameters import Own, blocks
 
 MODES = {"store": 0, "add": 1, "gated": 2}
+LATE, BESIDE = 4, 8  # flags of linear_dot's mode: two launches of one input run at once
 SEGMENTS = 3
 TILE = 16  # weight rows of a tile of products of few tokens
 DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_dot holds
@@ -91,8 +92,12 @@ class Products(Batch):
                 self._row_launch(kernel, group, source, (0, 0, 1.0))
             self._gate(record, apart, 1)
             return
-        for kernel, group in groups.items():
-            self._row_launch(kernel, group, source, self._tail(record))
+        beside = record.mode == "store" and all(kernel.startswith("linear_dot") for kernel in groups)  # of each other
+        for number, (kernel, group) in enumerate(groups.items()):
+            mode, act, scale = self._tail(record)
+            if beside:
+                mode += LATE * (number < len(groups) - 1) + BESIDE * (number > 0)
+            self._row_launch(kernel, group, source, (mode, act, scale))
 
     def _groups(self, parts):
         """{kernel: parts}. A block format may have integer dot products, which are faster; else tiled formats of equal block

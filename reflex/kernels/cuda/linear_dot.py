@@ -2,19 +2,21 @@
 matrices of that type with the same input.
 
 x: float32[columns]; when `normed` it is first multiplied by norm[columns] and divided by its root mean square (eps). Each
-matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows. columns: a multiple of 256. mode 0: out =
-y + bias; 1: out += scale * (y + bias), out not being x; 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu, 1
-gelu).
+matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows. columns: a multiple of 256. mode 0: out = y +
+bias; 1: out += scale * (y + bias), out not being x; 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu, 1 gelu).
 
 Every block rounds the activations to 15-bit integers with a scale per 32 (dots.py). A strand is 16 lanes, which read four
-blocks of 256 weights of `held` rows at a time; `splits` (1, 2, 4, 8, 16) strands share these rows by columns. Units of
-`held` neighbouring rows of a matrix (mode 2: of one row of both) are dealt to the strands; a block of 256 threads takes
-16 / splits units at a time and goes on with those `grid` times as many further: grid may be anything up to ceil(units *
-splits / 16), units being the sum of ceil(rows / held) (mode 2: rows). Dynamic shared memory: 5/2 bytes per column.
+blocks of 256 weights of `held` rows at a time; `splits` (1, 2, 4, 8, 16) strands share these rows by columns. Units of `held`
+neighbouring rows of a matrix (mode 2: of one row of both) are dealt to the strands; a block of 256 threads takes 16 / splits
+units at a time and goes on with those `grid` times as many further: grid may be anything up to ceil(units * splits / 16), units
+being the sum of ceil(rows / held) (mode 2: rows). Dynamic shared memory: 5/2 bytes per column.
+
+mode may have flags: LATE lets the next launch start only when this one has waited, and a launch with BESIDE behind it does not
+wait before it begins, but before it ends: two products of one input, with 0 as their mode, run at once.
 
 linear_dot_<TYPE> holds 2 rows; linear_dota_<TYPE> too, and asks L2 for all of its first rows before it waits;
-linear_dot1_<TYPE> holds 1, for few rows (modes 0 and 1 only). The first blocks are asked for
-before the kernel waits for its input, the next ones as soon as a block's words are used.
+linear_dot1_<TYPE> holds 1, for few rows (modes 0 and 1 only). The first blocks are asked for before the kernel waits for its
+input, the next ones as soon as a block's words are used.
 """
 
 from numba import cuda
@@ -26,6 +28,7 @@ from .export import device, kernel
 from .gated import FORMULAS
 
 WARPS = 8
+LATE, BESIDE = 4, 8  # flags of mode
 THREADS = 32 * WARPS
 STRANDS = THREADS // 16
 PARTS = 2 * 2 * WARPS + WARPS
@@ -170,9 +173,11 @@ def _kernel(format, held, ahead):
 
     def linear_dot(
         x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,
-        w2, type2, rows2, bias2, biased2, out2, mode, act, scale, splits,
+        w2, type2, rows2, bias2, biased2, out2, how, act, scale, splits,
     ):  # fmt: skip
-        ptx.pdl_launch()
+        mode = int32(how & 3)
+        if how & LATE == 0:
+            ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(PARTS, float32, alignment=16)
         raw = cuda.local.array(words, uint32)
@@ -204,7 +209,12 @@ def _kernel(format, held, ahead):
                 for r in range(held):
                     ptx.prefetch_l2(at + r * below, ask)
                 ask = int32(ask + 2048)
-        ptx.pdl_wait()
+        if how & BESIDE:
+            ptx.pdl_beside()
+        else:
+            ptx.pdl_wait()
+        if how & LATE:
+            ptx.pdl_launch()
         turn, which, owner = finished(tid, splits, log_splits)
         early = float32(0)
         if mode == 1 or biased0 + biased1 + biased2:
@@ -283,6 +293,8 @@ def _kernel(format, held, ahead):
                     int32((group << log_units) + turn), which, owner, units, mode, rows0, rows1, rows2, bias0, bias1, bias2,
                     biased0, biased1, biased2, out0, out1, out2,
                 )  # fmt: skip
+        if how & BESIDE:
+            ptx.pdl_wait()
 
     return linear_dot
 

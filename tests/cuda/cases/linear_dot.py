@@ -73,6 +73,8 @@ def cases():
         pair = [Matrix(block, 37, 1024, random), Matrix(block, 37, 1024, random, biased=True)]
         for splits in (1, 4):
             yield case(f"gated-{splits}", pair, 1024, random, mode=2, act=splits // 4, splits=splits, normed=True)
+        yield flagged(case("late", pair[:1], 1024, random), 4)
+        yield flagged(case("beside", pair[:1], 1024, random), 8)
         yield ahead(case("ahead", pair[:1], 1024, random, grid=2))
     block = fast()[0]
     for splits in (1, 2, 4, 8, 16):
@@ -81,6 +83,11 @@ def cases():
             yield case(
                 f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=2 if splits == 8 else None, held=held
             )
+
+
+def flagged(made, flags):
+    made.args[-4] += flags
+    return made
 
 
 def ahead(made):
