@@ -53,15 +53,16 @@ def test_figures_of_results_are_shown(monkeypatch):
     """What bench/formats.py, bench/formats_device.py and bench/families_device.py write, as far as the tables read it."""
     head = {"commit": "abc", "date": "2026-11-30 10:00 UTC", "machine": dict.fromkeys(("cpu", "cores", "kernel", "python"), "?")}
     product = [{"format": "Q4_K", "bits": 4.5, "tokens": 1, "us": 10}, {"format": "Q8_0", "bits": 9, "tokens": 1, "us": 16}]
-    far = {"F16": {"errors": {"whole 1": 0.004, "step 7": 0.002}}, "F32": {"failed": "no kernel"}}
+    errors = {"reference": {"whole 1": 0.004, "step 7": 0.002}, "llama.cpp": {"whole 1": 0.001, "step 7": 0.003}}
+    far = {"F16": {"errors": errors}, "F32": {"failed": "no kernel"}}
     known = {
         "formats": {"products": product},
         "formats-cpu": {"formats": {"Q8_0": {"1": {"share": {"median": 1.5}}}}},
-        "families": {"goal": 0.01, "models": {"llama": far}},
+        "families": {"goal": 0.01, "models": {"llama": far, "gpt2": {"F16": {"failed": "no kernel"}}}},
     }
     monkeypatch.setattr(record, "read", lambda pattern: [head | known[pattern]] if pattern in known else [])
     rows = {line.split("`")[1]: line for line in support_tables.formats().splitlines()[2:]}
     assert rows["Q4_K"].endswith("|  |  | 1.00 |  |") and rows["Q8_0"].endswith("| 1.50 |  | 1.25 |  |")
     rows = {line.split("`")[1]: line for line in support_tables.models().splitlines()[2:]}
-    assert rows["llama"].endswith("| 0.0040, 1 of 2 failed |") and rows["gpt2"].endswith("|  |")
+    assert rows["llama"].endswith("| 0.0030 | 0.0040 |") and rows["gpt2"].endswith("|  | 1 of 1 failed |")
     assert "0.01 is good" in support_tables.checks() and "abc" in support_tables.speeds()
