@@ -22,18 +22,55 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .dots import adder, bound, preparer, quantize
+from .exponential import exponential
 from .export import device, kernel
 from .linear_dot import activated, stepper
-from .route import NARROW, chooser, weigh
+from .reductions import warp_sum
+from .route import NARROW, SOFTMAX, TAKEN, key_of, value_of, weigh
 
 MOST_USED, PIECE = 32, 4096  # bytes of an expert that L2 is asked for at once
 FORMATS = bound()
-choose = chooser(NARROW // 32, simple=True)
-
-
 def threads_of(format, held):
     """Of a block that has a multiprocessor for itself: as many as have the registers for a block of weights of `held` rows."""
     return 768 if held * format.record.words < 30 else 512
+
+
+@device
+def rank(logits, experts, used, keys, ids, chosen, tid):
+    """NARROW threads count, each for one expert, how many are better: the first `used` go to `ids`, their logits to `chosen`."""
+    logit, key = float32(0), uint32(TAKEN)
+    if tid < experts:
+        logit = ptx.ldf(logits, tid)
+        key = key_of(logit)
+    keys[uint32(tid)] = key
+    ptx.bar_sync(int32(1), int32(NARROW))
+    better, own = int32(0), int32(tid >> 2)
+    for q in range(NARROW // 4):
+        least = key
+        if q < own:  # the lower index is the better one among equals
+            least = uint32(key - uint32(1))
+        a, b, c, d = ptx.lds128(keys, int32(4 * q))
+        better = int32(better + int32(a > least) + int32(b > least) + int32(c > least) + int32(d > least))
+    for k in range(3):
+        if tid & 3 > k and keys[uint32(4 * own + k)] == key:
+            better = int32(better + 1)
+    if tid < experts and better < used:
+        ids[uint32(better)] = tid
+        chosen[uint32(better)] = logit
+
+
+@device
+def weights_of(keys, chosen, used, gating, renormalize, scale, lane):
+    """The weights of the ranked experts, by one warp."""
+    total = float32(0)
+    if gating == SOFTMAX and renormalize == 0:
+        for k in range(NARROW // 32):
+            key = keys[uint32(lane + 32 * k)]
+            if key != uint32(TAKEN):
+                total = float32(total + exponential(float32(value_of(key) - chosen[uint32(0)])))
+        total = warp_sum(total)
+    logit = chosen[uint32(min(lane, int32(used - 1)))]
+    return weigh(logit, chosen[uint32(0)], total, used, gating, renormalize, scale, lane)
 
 
 @device
@@ -71,7 +108,7 @@ def _gate(format):
     warps, strands, all_words = threads // 32, threads // 16, 2 * format.record.words
     partials = 2 * strands
     load, load_head, step = format.load, format.load_head, stepper(format, 2)
-    prepare, sum_of = preparer(threads, idle=32), adder(warps - 1)
+    prepare, sum_of = preparer(threads, idle=NARROW), adder(warps - NARROW // 32)
 
     def expert_gate(
         x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize, scale,
@@ -81,21 +118,20 @@ def _gate(format):
         sh = cuda.shared.array(0, uint32, alignment=128)
         squares = cuda.shared.array(warps, float32)
         parts = cuda.shared.array(partials, float32)
-        ids = cuda.shared.array(MOST_USED, int32)
+        ids, chosen = cuda.shared.array(MOST_USED, int32), cuda.shared.array(MOST_USED, float32)
+        keys = cuda.shared.array(NARROW, uint32, alignment=16)
         raw, sums = cuda.local.array(all_words, uint32), cuda.local.array(2, float32)
         tid = int32(cuda.threadIdx.x)
         lane, strand, t = int32(tid & 31), int32(tid >> 4), int32(tid & 3)
-        blocks, none = int32(columns >> 8), int32(0)
-        logit, top, total = float32(0), float32(0), float32(0)
+        blocks = int32(columns >> 8)
         ptx.pdl_wait()
-        if tid >= 32:
+        if tid >= NARROW:
             prepare(x, norm, normed, columns, sh, squares)
         elif routed:
-            if lane < used:
-                ids[uint32(lane)] = int32(ptx.ldf(routes, int32(lane + used)))
+            if tid < used:
+                ids[uint32(tid)] = int32(ptx.ldf(routes, int32(tid + used)))
         else:
-            own, logit, top, total = choose(logits, none, logits, none, experts, used, gating, renormalize, none, none, lane)
-            ids[uint32(lane)] = own
+            rank(logits, experts, used, keys, ids, chosen, tid)
         cuda.syncthreads()
         mine = quotient(strand, splits)
         first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
@@ -110,7 +146,7 @@ def _gate(format):
             load(at + r * below, first, t, wanted, raw, r * words)
             load_head(at + r * below, first, t, wanted, raw, r * words)
         if cuda.blockIdx.x == 0 and tid < 32 and routed == 0:
-            weight = weigh(logit, top, total, used, gating, renormalize, scale, lane)
+            weight = weights_of(keys, chosen, used, gating, renormalize, scale, lane)
             if lane < used:
                 routes[lane] = weight
                 routes[int32(lane + used)] = float32(ids[uint32(lane)])

@@ -3,7 +3,7 @@
 logits: float32[rows, experts]; routes: float32[rows, 2 used]: weights, then indices. experts: up to 512, used: up to 32;
 gating: 0 softmax, 1 sigmoid, 2 softmax of chosen; groups: 0 or 1 for none, else up to 32. Grid: ceil(rows / 4).
 
-`chooser` makes the function behind it, which kernels call that need a row's experts at once (expert_dot.py).
+expert_dot.py chooses by itself where it can.
 """
 
 from numba import cuda
@@ -86,10 +86,9 @@ def masker(held):
     return mask
 
 
-def chooser(held, simple=False):
+def chooser(held):
     """Device function for one warp and up to 32 * held experts: (expert of rank `lane`, its logit, largest logit, sum of the
-    exponentials of all, or 0 where nobody needs it). at: where the row's logits begin. A `simple` one knows neither bias nor
-    groups."""
+    exponentials of all, or 0 where nobody needs it). at: where the row's logits begin."""
     mask = masker(held)
 
     @device
@@ -97,9 +96,7 @@ def chooser(held, simple=False):
         value, key = cuda.local.array(held, float32), cuda.local.array(held, uint32)
         for k in range(held):
             value[k] = ptx.ldf(logits, int32(at + min(int32(lane + 32 * k), int32(experts - 1))))
-        plain = int32(1)  # whether the order of logits is that of what is made of them
-        if not simple:
-            plain = int32(biased == 0 and groups < 2)
+        plain = int32(biased == 0 and groups < 2)  # the order of logits is that of what is made of them
         whole = int32(gating == SOFTMAX and (plain == 0 or renormalize == 0))  # is the sum over all experts needed?
         top, total = float32(0), float32(0)
         if whole:
@@ -124,7 +121,7 @@ def chooser(held, simple=False):
             key[k] = uint32(TAKEN)
             if lane + 32 * k < experts:
                 key[k] = key_of(p)
-        if not simple and groups > 1:
+        if groups > 1:
             mask(key, experts, groups, kept, lane)
         mine, chosen = int32(0), uint32(TAKEN)
         for j in range(used):

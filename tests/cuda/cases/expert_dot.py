@@ -114,6 +114,8 @@ def cases():
         yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=4112, **OTHER)
         yield down("small", block, 2, 256, 104, random, splits=2)
         yield down("splits", block, 3, 768, 8, random, mode=1, splits=3, ahead=8208)
+    sums = PLAIN | {"renormalize": False, "experts": 100}
+    yield gate("sums", BLOCKS[0], 8, 3, 256, random, **sums)
     yield gate("routed", BLOCKS[0], 2, 3, 256, random, **PLAIN | {"routed": True})
     yield down("wide", BLOCKS[0], 8, 1024, 5, random, mode=1, splits=8, experts=9)
 
