@@ -3,8 +3,8 @@
     python bench/formats_device.py [--only NAME,NAME] [--no-check]
 
 A matrix of 12288 x 4096 (the gate of a layer of 8 billion weights) times 1, 8, 32 and 512 tokens. A format is slow when one
-token takes more than twice Q4_K's time per byte of weights, or a prompt more than twice Q4_K's time. First each format's
-results on a smaller matrix are compared with numpy. Builds nothing: cache/ must hold the device's kernels.
+token takes more than twice Q4_K's time per byte of weights, or a prompt more than that and than twice Q4_K's time. First each
+format's results on a smaller matrix are compared with numpy. Builds nothing: cache/ must hold the device's kernels.
 bench/results/formats.json gets every number; the exit code is 1 when a result is wrong.
 """
 
@@ -147,10 +147,11 @@ def timed(runner, block, random):
 
 def rows_of(name, bits, times, baseline, own_bytes):
     """A record per number of tokens."""
+    ratio = own_bytes / baseline["bytes"]
     for tokens, (rounds, kernels) in times.items():
         median = rounds[len(rounds) // 2]
         usual = baseline["times"][tokens][0]
-        allowed = SLOWEST * usual[len(usual) // 2] * (own_bytes / baseline["bytes"] if tokens == 1 else 1)
+        allowed = SLOWEST * usual[len(usual) // 2] * (ratio if tokens == 1 else max(1, ratio))
         yield {
             "format": name, "bits": bits, "tokens": tokens, "us": round(median, 2), "raw": [round(t, 2) for t in rounds],
             "of_allowed": round(median / allowed, 3), "gb_s": round(own_bytes / median / 1e3),

@@ -68,7 +68,8 @@ LANES = Wide(36, 2, _part)
 
 
 def _fragment(ptx, base, function):
-    """A step is two blocks; lanes 0, 1 take the low and high halves of one group's bytes, lanes 2, 3 of the next."""
+    """A step is two blocks; lanes 0, 1 take the low and high halves of one group's bytes, lanes 2, 3 of the next; each
+    reads half of them."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     pairs = function(halves(ptx))
 
@@ -80,14 +81,13 @@ def _fragment(ptx, base, function):
         raw[o] = ptx.ldg16_if(at - 8 * (t >> 1), int32(36 * block + 2 * (t & 1)), wanted)
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        start = at + 36 * min(int32(2 * step + (c >> 1)), last)
+        start = at + (36 * min(int32(2 * step + (c >> 1)), last) + 4 * (t & 1))
         raw[o] = ptx.ldg32_if(start, 4 + 16 * (c & 1), wanted)
-        raw[o + 1] = ptx.ldg32_if(start, 8 + 16 * (c & 1), wanted)
 
     def codes(raw, head, o, c, j, t, shift):
         half = uint32((t & 1) << 2)
-        w0, w1 = pairs(uint32(raw[o] >> half), 0)
-        w2, w3 = pairs(uint32(raw[o + 1] >> half), 0)
+        w0, w1 = pairs(uint32(ptx.shfl_four(raw[o], int32(t & 2)) >> half), 0)
+        w2, w3 = pairs(uint32(ptx.shfl_four(raw[o], int32(t | 1)) >> half), 0)
         return w0, w1, w2, w3
 
     def scales(raw, head, t, part):
@@ -103,4 +103,4 @@ def _fragment(ptx, base, function):
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(128, 1, 4, 2, _fragment, minimum=False, tiled=False)
+FRAGMENT = Fragment(128, 1, 4, 1, _fragment, minimum=False, tiled=False)

@@ -35,21 +35,30 @@ LANES = Large(66, _group)
 
 
 def _fragment(ptx, base, function):
-    uint32, float32 = ptx.u32, ptx.f32
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
 
     def place(row, step, t):
         return row + (66 * step + 8 * t)
 
     def load_head(at, step, t, last, wanted, raw, o):
-        raw[o] = ptx.ldg16_if(at - 8 * t, 64, wanted)
+        raw[o] = ptx.ldg32_if((at - 8 * t) & -4, 64, wanted)  # the scale, or behind the last two bytes of codes
+        for i in range(2):
+            raw[o + 1 + i] = ptx.ldg32_if(at & -4, 4 * i, wanted)
+            raw[o + 3 + i] = ptx.ldg32_if(at & -4, 32 + 4 * i, wanted)
+        raw[o + 5] = uint32(uint32(int32(at) & 2) << uint32(3))
 
     def load_chunk(at, step, t, last, c, wanted, raw, o):
-        for i in range(3):
-            raw[o + i] = ptx.ldg32_if(at & -4, 32 * c + 4 * i, wanted)
+        pass
 
     def codes(raw, head, o, c, j, t, shift):
-        low, even, odd = uint32(0x00030003), uint32(2 * j), uint32(2 * j + 8)
-        a, b = ptx.shf_r(raw[o], raw[o + 1], shift), ptx.shf_r(raw[o + 1], raw[o + 2], shift)
+        low, even, odd, k = uint32(0x00030003), uint32(2 * j), uint32(2 * j + 8), head + 1 + 2 * c
+        give, end = raw[k], raw[head]  # the word behind a lane's two is the next lane's first, behind lane 3's that of what follows
+        if c == 0 and t == 0:
+            give = raw[head + 3]
+        behind = ptx.shfl_four(give, int32(t + 1))
+        if c == 1 and t == 3:
+            behind = end
+        a, b = ptx.shf_r(raw[k], raw[k + 1], raw[head + 5]), ptx.shf_r(raw[k + 1], behind, raw[head + 5])
         return (
             uint32(uint32(uint32(a >> even) & low) | base),
             uint32(uint32(uint32(a >> odd) & low) | base),
@@ -58,10 +67,10 @@ def _fragment(ptx, base, function):
         )
 
     def scales(raw, head, t, part):
-        d = ptx.h2f_lo(raw[head])
+        d = ptx.h2f_lo(uint32(raw[head] >> raw[head + 5]))
         return d, d, float32(-d), float32(-d)
 
     return place, load_head, load_chunk, codes, scales
 
 
-FRAGMENT = Fragment(256, 1, 2, 3, _fragment, planes=4, offset=1, tiled=False)
+FRAGMENT = Fragment(256, 6, 2, 0, _fragment, planes=4, offset=1, tiled=False)

@@ -126,6 +126,22 @@ class Products(Batch):
             splits //= 2
         return splits, blocks(tiles * splits, 8)
 
+    def _turns(self, kernel, sizes, gated, columns):
+        """The same for blocks that take units in turn: whichever is done first with those that run at once."""
+        tiles, most = sum(blocks(size[2], TILE) for size in sizes), self._resident(kernel) * self.multiprocessors
+
+        def spent(splits):
+            """In steps of 256 columns; getting to a tile takes about half of one."""
+            return blocks(blocks(tiles * splits, 8), most) * (0.5 + blocks(blocks(columns, 256), splits))
+
+        splits = min((1, 2, 4) if gated else (1, 2, 4, 8), key=spent)
+        return splits, blocks(tiles * splits, 8)
+
+    def _resident(self, kernel):
+        """Blocks of a kernel that share a multiprocessor."""
+        registers = blocks(self.image.kernel(kernel).registers, 8) * 8
+        return min(RESIDENT, REGISTERS // (registers * DOT_THREADS))
+
     def _shares(self, sizes, columns):
         """(warps that share two tiles by columns, blocks): whichever is done first where one block fits a multiprocessor."""
         pairs = blocks(sum(blocks(size[2], TILE) for size in sizes), 2)
@@ -144,9 +160,9 @@ class Products(Batch):
             splits, grid = self._strands(kernel, sizes, gated, columns)
             shared = 5 * columns // 2
         else:
-            splits, grid = self._splits(sizes, gated, columns)
+            splits, grid = self._turns(kernel, sizes, gated, columns)
             if len({size[0] for size in sizes}) == 1:
-                grid = min(grid, RESIDENT * self.multiprocessors)  # these go on with further tiles
+                grid = min(grid, self._resident(kernel) * self.multiprocessors)  # these go on with further tiles
             shared = 1664 + blocks(columns, 256) * 576
         self._add(kernel, (grid,), (*source, *self._segments(steps, sizes, outs, False), *tail, splits), shared)
 
