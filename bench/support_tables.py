@@ -122,9 +122,9 @@ def checks():
     measured = record.read("families")
     if not measured:
         return text + "- On a card: *not measured yet*.\n"
-    text += "- On a card: the largest difference in standard deviations of all F16 files, whole and token by token, from llama.cpp's CPU code\n"
-    text += "  and from the float32 reference. Where rounding chooses another of two nearly equal experts, it jumps; at most\n"
-    return text + f"  {measured[0]['goal']} is good. {measured_on(measured)}\n"
+    text += "- On a card: the largest difference in standard deviations of all F16 files, whole and token by token, from\n"
+    text += "  llama.cpp on a CPU and from the float32 reference. Where rounding chooses another of two nearly equal experts, it jumps;\n"
+    return text + f"  at most {measured[0]['goal']} is good. {measured_on(measured)}\n"
 
 
 # ---- formats ---------------------------------------------------------------------------------------------
