@@ -122,8 +122,9 @@ def checks():
     measured = record.read("families")
     if not measured:
         return text + "- On a card: *not measured yet*.\n"
-    text += "- On a card: the largest difference in standard deviations of all F16 files, whole and token by token, from\n"
-    text += "  llama.cpp on a CPU and from the float32 reference. Where rounding chooses another of two nearly equal experts, it jumps;\n"
+    text += """- On a card: the largest difference in standard deviations of all F16 files, whole and token by token, from
+  llama.cpp on a CPU and from the float32 reference. Where rounding chooses another of two nearly equal experts, it jumps;
+"""
     return text + f"  at most {measured[0]['goal']} is good. {measured_on(measured)}\n"
 
 
