@@ -18,6 +18,7 @@ from .errors import KernelCacheError, OutOfMemoryError
 MAGIC = b"RFXHOST1"
 CHECKSUM_KEY = 0x5246
 PAGE = 4096
+MOST_BYTES = 1 << 47  # of one buffer: what a process can address
 REPAIR = "run: python precompile.py (or reinstall the wheel)"
 
 
@@ -126,6 +127,8 @@ def _mmap(size, protection, flags, descriptor, offset, what):
 def alloc(size, what="buffer"):
     """A zeroed, page-aligned buffer of at least `size` bytes; pages cost memory only once touched."""
     size = max(PAGE, (size + PAGE - 1) & -PAGE)
+    if size > MOST_BYTES:  # a C argument would silently lose the bits above 64
+        raise OutOfMemoryError(f"cannot map {size} bytes", where=what, remedy="use a shorter context (--ctx)")
     return _mmap(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, what)
 
 

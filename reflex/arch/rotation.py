@@ -8,6 +8,7 @@ from ..errors import ModelFileError, UnsupportedError
 from .spec import Rotation
 
 SCALING_TYPES = ("none", "linear", "yarn", "longrope")
+LARGEST_BASE = 1e30
 
 
 def read_rotations(file, key, family, spec):
@@ -60,7 +61,7 @@ def read_full(file, key, family, spec):
     rotation = Rotation(style_of(file, key, family), dims, base_of(file, key + "rope.freq_base", 10000.0))
     alpha = stated(file, key, family, "rope.scaling.alpha", 0.0)
     if alpha > 0:
-        rotation.base *= alpha ** (key_dim / (key_dim - 2))
+        rotation.base = stretched(rotation.base, alpha, key_dim, key + "rope.scaling.alpha")
     read_scaling(file, key, family, rotation)
     rotation.factor = file.f(key + "rope.scaling.factor", file.f(key + "rope.scale_linear", 1.0)) or 1.0
     if rotation.type == "none":
@@ -74,6 +75,15 @@ def read_full(file, key, family, spec):
             where=key + "rope.scaling",
         )
     return rotation
+
+
+def stretched(base, alpha, key_dim, name):
+    """The base that makes the context `alpha` times as long (dynamic NTK scaling at a fixed length)."""
+    if key_dim > 2 and 1 / LARGEST_BASE < alpha < LARGEST_BASE:
+        base *= alpha ** (key_dim / (key_dim - 2))
+        if 1 < base < LARGEST_BASE:
+            return base
+    raise ModelFileError("the rotary base is out of range", f"more than 1, below {LARGEST_BASE:g}", f"alpha {alpha:g}", name)
 
 
 def style_of(file, key, family):
@@ -120,6 +130,6 @@ def read_windowed(file, key, family, full):
 
 def base_of(file, name, default):
     base = file.f(name, default)
-    if not 1 < base < 1e30:
+    if not 1 < base < LARGEST_BASE:
         raise ModelFileError("the rotary base is out of range", expected="more than 1", found=base, where=name)
     return base

@@ -9,6 +9,7 @@ from .rotation import read_rotations, stated
 from .spec import NORMS, Layer, Spec
 
 MAX_LAYERS = 4096
+MAX_CONTEXT = 1 << 31  # positions and windows are 32-bit numbers on devices
 MAX_SIZE = 1 << 24  # no width, head count or vocabulary comes near; keeps products inside 64 bits
 
 # Key (after the architecture) -> values that change nothing. Others are refused unless the family's record names the key.
@@ -34,7 +35,7 @@ def read_sizes(file, architecture, family):
     spec.architecture = architecture
     spec.family = family
     spec.width = positive(file, key + "embedding_length")
-    spec.context_length = positive(file, key + "context_length", limit=1 << 31)
+    spec.context_length = positive(file, key + "context_length", limit=MAX_CONTEXT)
     spec.norm, epsilon, _, _ = NORMS[family.norm]
     epsilon = key + epsilon
     spec.eps = file.f(epsilon)
@@ -74,9 +75,15 @@ def refuse_variants(file, key, family):
 
 def read_layers(file, key, family, spec):
     """One Layer per block that runs: trailing draft layers, nextn_predict_layers, do not, nor do those without feed-forward."""
-    count = positive(file, key + "block_count", limit=MAX_LAYERS) - file.u(key + "nextn_predict_layers", 0)
-    if count < 1:
-        raise ModelFileError("no layer is left to run", expected="block_count > nextn_predict_layers", found=count)
+    blocks, drafts = positive(file, key + "block_count", limit=MAX_LAYERS), file.u(key + "nextn_predict_layers", 0)
+    count = blocks - drafts
+    if not 0 < count <= blocks:
+        raise ModelFileError(
+            "no sensible number of layers is left to run",
+            expected=f"nextn_predict_layers from 0 to {blocks - 1}",
+            found=drafts,
+            where=key + "nextn_predict_layers",
+        )
     if family.only_layers not in (0, count):
         raise UnsupportedError(
             f"models of architecture {key[:-1]} with another number of layers compute something else",
@@ -166,6 +173,8 @@ def read_windows(file, key, family, count):
     size = file.u(name, family.window) if family.window_if == "key" else positive(file, name, family.window or None)
     if size <= 0:
         return [0] * count
+    if size > MAX_CONTEXT:
+        raise ModelFileError("a size in the metadata is out of range", expected=f"at most {MAX_CONTEXT}", found=size, where=name)
     pattern = family.window_every
     if file.has(name + "_pattern"):
         try:

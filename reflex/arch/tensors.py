@@ -73,6 +73,8 @@ def read_embedding(file, taken, family, spec):
     table = taken.tensors.get(name)
     rows = table.shape[-1] if table is not None and len(table.shape) == 2 else 0
     spec.vocabulary = file.array("tokenizer.ggml.tokens").count if file.has("tokenizer.ggml.tokens") else rows
+    if not spec.vocabulary:
+        raise ModelFileError("the model has no vocabulary", "tokenizer.ggml.tokens, or rows", "neither", f"tensor {name}")
     spec.embedding = taken.need(name, (spec.width, spec.vocabulary))
     spec.positions = None
     if family.positions:
@@ -189,10 +191,12 @@ def factors(taken, name, count):
 
 
 def refuse_leftovers(taken, idle):
-    """Raises for the first tensor without a reader; `idle` are the layers that do not run, whose tensors are no concern."""
+    """Raises for the first tensor without a reader; `idle` are the layers that do not run, whose tensors are no concern.
+
+    Nor are placeholders, which hold no numbers."""
     used = set(taken.used)
-    for name in taken.tensors:
-        if name not in used and names.layer_index(name) not in idle:
+    for name, tensor in taken.tensors.items():
+        if name not in used and 0 not in tensor.shape and names.layer_index(name) not in idle:
             raise UnsupportedError(
                 "the family record has no use for a tensor of this file",
                 found=f"{name} {list(taken.tensors[name].shape)}",

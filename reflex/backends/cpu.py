@@ -5,9 +5,10 @@ The calling thread computes too; workers sleep between evaluations. Nothing here
 """
 
 import _thread
+from posix import getpid
 
 from .. import native
-from ..errors import ContextOverflowError, InternalError, InvalidInputError
+from ..errors import ContextOverflowError, InternalError, InvalidInputError, StateError
 from ..program.records import BATCH
 from ..quant.types import by_id
 from .lowering import STEP_WORDS, Lowering, float_bits
@@ -164,8 +165,11 @@ class Team:
         self.threads = threads
         self.block = None
         self.running = []
+        self.turn = _thread.allocate_lock()
+        self.process = 0  # that the workers are threads of
 
     def start(self):
+        self.process = getpid()
         self.block = native.alloc(4096, "thread team")
         words = native.view(self.block.address, 64, "q")
         words[SYSCALL_WORD] = native.libc_address("syscall")
@@ -183,13 +187,21 @@ class Team:
             done.release()
 
     def execute(self, table, count):
-        """Run `count` native steps from the address `table` on."""
+        """Run `count` native steps from the address `table` on. StateError where another thread does, or after a fork."""
         if self.threads > 1 and self.block is None:
             self.start()
-        self.library.execute(table, count, self.block.address if self.block else 0, self.threads)
+        if self.block and getpid() != self.process:
+            raise StateError("the model was loaded before this process forked", where="cpu backend", remedy="load it in the child")
+        if not self.turn.acquire(False):
+            remedy = "load the model once per thread, or take turns with a lock"
+            raise StateError("another thread is computing with this model", where="cpu backend", remedy=remedy)
+        try:
+            self.library.execute(table, count, self.block.address if self.block else 0, self.threads)
+        finally:
+            self.turn.release()
 
     def close(self):
-        if self.block is not None:
+        if self.block is not None and getpid() == self.process:
             self.library.dismiss(self.block.address)
             for done in self.running:
                 done.acquire()

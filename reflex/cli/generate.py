@@ -45,7 +45,7 @@ def run(
 
         grammar = asked(choices, regex, json_schema)
         out.mark("constraint")
-    _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
+    file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..generate import generate
 
@@ -58,6 +58,7 @@ def run(
         out.record("result", generation.result().as_dict())
     elif not generation.text.endswith("\n"):
         out.text("\n")
+    out.settle(file)
     return code
 
 

@@ -85,6 +85,11 @@ class Output:
         """Write a warning that does not stop the work."""
         self.note(f"reflex: warning: {text}")
 
+    def settle(self, file):
+        """Warn where the model was written to while it was read."""
+        for path in file.rewritten():
+            self.warn(f"{path} was written to while it was used: the result may be wrong")
+
     def record(self, kind, fields):
         """Write one JSON line of type `kind`."""
         from .jsonline import encode

@@ -29,7 +29,7 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
 
     out.mark("imports")
     text = front.request(prompt, chat, system, messages)
-    _, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
+    file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.beside("device thread", getattr(session.plan, "marks", ()))
     from ..score import score
 
@@ -39,6 +39,7 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
         out.record("result", decision.as_dict())
     else:
         show(out, decision)
+    out.settle(file)
     out.mark("result")
     return 0
 

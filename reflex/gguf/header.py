@@ -63,6 +63,14 @@ class Header:
         except OSError:
             return True
 
+    def is_rewritten(self):
+        """Whether the mapped file itself was resized or written to; one that was replaced by another stays what it was."""
+        try:
+            now = _stamp(_stat(self.path))
+        except OSError:
+            return False
+        return now != self.stamp and now[:2] == self.stamp[:2]
+
     def close(self):
         if self.metadata is not None:
             self.metadata.release()

@@ -87,6 +87,10 @@ class File:
         """Paths of files that were replaced, resized or rewritten since they were opened."""
         return [shard.path for shard in self.shards if shard.is_changed()]
 
+    def rewritten(self):
+        """Paths of files whose mapped bytes may have changed since they were opened: what was computed from them may be wrong."""
+        return [shard.path for shard in self.shards if shard.is_rewritten()]
+
     def read_ahead(self):
         """Map the tensors' pages on another thread, until stop_ahead: for a core that would be idle."""
         from .ahead import Ahead

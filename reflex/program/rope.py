@@ -5,11 +5,33 @@ arXiv 2309.00071) blends interpolated and plain frequencies by how often a pair 
 stretches cos and sin. Called by program/build.py.
 """
 
+from ..errors import ModelFileError
 from .records import Rope
+
+MOST_ANGLE = (1 << 31) * 1.5707963267948966  # kernels take angles apart into at most 2^31 quarter turns (kernels/host/rope.py)
+LARGEST_MAGNITUDE = 1e30
 
 
 def rope_table(rotation, context):
-    """The Rope of a Rotation; `context`, in tokens, chooses between long and short divisors."""
+    """The Rope of a Rotation; `context`, in tokens, chooses between long and short divisors.
+
+    ModelFileError where the numbers of the file give no usable frequencies."""
+    try:
+        rope = _rope_table(rotation, context)
+    except (ArithmeticError, ValueError):  # a division by zero, a logarithm of what is not positive
+        rope = None
+    most = MOST_ANGLE / context
+    if rope is None or not (all(0 <= f < most for f in rope.frequencies) and abs(rope.magnitude) < LARGEST_MAGNITUDE):
+        raise ModelFileError(
+            "the rotary scaling gives no usable frequencies",
+            expected=f"angles below 2^31 quarter turns over {context} tokens",
+            found=f"base {rotation.base:g}, factor {rotation.factor:g}, magnitude {rotation.attn_factor:g}",
+            where="rope.scaling",
+        )
+    return rope
+
+
+def _rope_table(rotation, context):
     n = rotation.dims
     base = rotation.base
     plain = [base ** (-2 * i / n) for i in range(n // 2)]

@@ -160,8 +160,8 @@ class Vocabulary:
 
     def _small(self, size):
         """`size` zeroed bytes from one shared buffer: a mapping each would cost more than filling them."""
-        if self._shelf is None:
-            self._shelf = [self._map(SHELF, "tokenizer facts"), 0]
+        if self._shelf is None or self._shelf[1] + size > SHELF:
+            self._shelf = [self._map(max(SHELF, size), "tokenizer facts"), 0]
         at = self._shelf[1]
         self._shelf[1] = at + ((size + 63) & -64)
         return self._shelf[0] + at
