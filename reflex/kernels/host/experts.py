@@ -20,6 +20,7 @@ _plus = array_map("_plus", 2, 0, lambda v, x, s: v.b.fadd(x[0], x[1]))
 _plus_scaled = array_map("_plus_scaled", 2, 1, lambda v, x, s: v.fma(x[1], s[0], x[0]))
 _gate = array_map("_gate", 1, 1, lambda v, x, s: v.b.fmul(x[0], v.sigmoid(s[0])))
 _dot = array_reduce("_dot", 2, 0, 0.0, lambda v, a, b: v.b.fadd(a, b), lambda v, x, s: v.b.fmul(x[0], x[1]))
+_nothing = array_reduce("_nothing", 1, 0, 0.0, lambda v, a, b: v.b.fadd(a, b), lambda v, x, s: v.b.fsub(x[0], x[0]))  # 0, or NaN
 
 
 @helper
@@ -72,7 +73,8 @@ def keep_groups(choice, experts, groups, wanted, scores):
 
 @helper
 def route_row(step, logits, out, p):
-    """p: scratch of two float32 per expert."""
+    """p: scratch of two float32 per expert. Where a logit is not a number or infinite, no weight is a number: exponentials and
+    maxima lose NaN, and what is lost here would be an answer made of nothing."""
     experts, used, gating = load_i64(step + 24), load_i64(step + 40), load_i64(step + 48)
     choice = p + 4 * experts
     if gating == SOFTMAX:
@@ -97,7 +99,7 @@ def route_row(step, logits, out, p):
     scale = float_of_bits(load_i64(step + 64))
     if load_i64(step + 56) != 0:
         scale = scale / max(array_sum(out, used), to_float(1) * LEAST_SUM)
-    array_scale(out, out, used, scale)
+    array_scale(out, out, used, scale + _nothing(logits, experts))
     return 0
 
 
