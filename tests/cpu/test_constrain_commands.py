@@ -60,6 +60,17 @@ def test_json_and_logprobs_are_the_models_own(model):
         assert [token["logprob"] for token in tokens] == pytest.approx(list(wanted), abs=1e-4)
 
 
+def test_the_replacement_character_is_a_character_like_any_other(model):
+    """Text and JSON show U+FFFD for bytes that are no text; where the text itself has it, it stays what it is."""
+    mark = " a\ufffd b"
+    assert text_of(model, "The\ufffd", "--choices", mark) == mark + "\n"
+    done = process.reflex("generate", model, "The\ufffd", "--choices", mark, "--json", "--logprobs")
+    *tokens, result = (json.loads(line) for line in done.stdout.splitlines())
+    assert result["text"] == mark and "".join([token["text"] for token in tokens]) == mark
+    done = process.reflex("system1", model, "The\ufffd", "--candidate", mark, "--candidate", " fox", "--json")
+    assert mark in [candidate["text"] for candidate in json.loads(done.stdout)["candidates"]], done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "why", "code"),
     [

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
-from vocabularies import BYTE, CONTROL, IDS, NORMAL, PIECES, SPECIALS, USER, K, bpe_keys, letters, spm_keys
+from vocabularies import BYTE, CONTROL, IDS, MERGES, NORMAL, PIECES, SPECIALS, USER, K, bpe_keys, letters, spm_keys
 
 from reflex.errors import InvalidInputError
 
@@ -335,6 +335,28 @@ def test_stream_holds_partial_characters_back(load):
         stream = t.stream()
         shown = "".join(stream.feed(i) for i in t.encode(text)[:cut]) + stream.finish()
         assert shown == text.encode()[:cut].decode("utf-8", "replace")
+
+
+def test_a_token_that_spells_the_replacement_character_stays_itself(load):
+    """U+FFFD is a character like any other where a vocabulary has it; only bytes that are no text become it."""
+    mark = "\ufffd"
+    one, two, three = (letters()[b] for b in mark.encode())
+    pair, triple = f"{one} {two}", f"{one}{two} {three}"
+    for keys in (
+        bpe_keys(joins=[*MERGES, pair, triple]),
+        bpe_keys(specials=[*SPECIALS, (mark, USER)]),
+        spm_keys(pieces=[*PIECES, (mark, -1.0, NORMAL)]),
+    ):
+        t = load(keys)
+        ids = [i for i in range(t.size) if t.decode([i]) == mark.encode()]
+        assert len(ids) == 1 and ids[0] in t.encode(f"he{mark}he")
+        text = f"he{mark}{mark}he"
+        found = t.encode(text, add_special=False)
+        assert t.decode(found).decode().lstrip() == text and found.count(ids[0]) == 2
+        stream = t.stream()
+        assert ("".join([stream.feed(i) for i in found]) + stream.finish()).lstrip() == text
+        stream = t.stream()
+        assert stream.feed(ids[0]) == mark and stream.finish() == ""
 
 
 def test_stream_hides_control_tokens_and_repairs_bad_bytes(load):
