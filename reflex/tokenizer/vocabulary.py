@@ -202,10 +202,13 @@ class Vocabulary:
         return self._block
 
     def _merge_table(self):
-        """The block to look merges up in; 0 where there are none."""
+        """The block to look merges up in, one of no merges where a file comes without; 0 where scores say what is merged."""
         merges, tokens = self._merges, self._table()
-        if merges is None:
+        if self._algorithm != "bpe":
             return 0
+        if merges is None:
+            block = self._map(self._library.strings_bytes(0), "token table")
+            return self._filled(self._library.strings_table(block, self._tokens.address, 0, 0, 0), "merges", block)
         if native.view(tokens, SPLITS + 1, "q")[SPLITS]:
             return tokens
         block = self._new_block(merges)

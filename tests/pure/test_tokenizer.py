@@ -337,6 +337,12 @@ def test_stream_holds_partial_characters_back(load):
         assert shown == text.encode()[:cut].decode("utf-8", "replace")
 
 
+def test_a_file_that_may_come_without_merges_merges_nothing(load):
+    with_none, without = load(bpe_keys("kimi-k2", joins=())), load(bpe_keys("kimi-k2", joins=(), merges=None))
+    for text in (b" world", b"a", b"hello hello", b"\0\x80\xf0\x9f\xc3 world\xe2\x96\x81"):
+        assert without.encode(text) == with_none.encode(text)
+
+
 def test_a_token_that_spells_the_replacement_character_stays_itself(load):
     """U+FFFD is a character like any other where a vocabulary has it; only bytes that are no text become it."""
     mark = "\ufffd"
