@@ -24,7 +24,7 @@ from . import ptx
 from .dots import adder, bound, preparer, quantize
 from .exponential import exponential
 from .export import device, kernel
-from .linear_dot import activated, stepper
+from .linear_dot import activated, stepper, strand_sum
 from .reductions import warp_sum
 from .route import NARROW, SOFTMAX, TAKEN, key_of, value_of, weigh
 
@@ -76,22 +76,6 @@ def weights_of(keys, chosen, used, gating, renormalize, scale, lane):
 @device
 def quotient(a, b):
     return int32(ptx.divu(uint32(a), uint32(b)))
-
-
-@device
-def strand_sum(sums, held, lane):
-    """The sum over a strand: of the first row in even lanes, of the second, if there is one, in odd lanes."""
-    y = sums[0]
-    if held == 2:
-        give = sums[1]
-        if lane & 1:
-            y, give = give, y
-        y += ptx.shfl_xor(give, int32(1))
-    else:
-        y += ptx.shfl_xor(y, int32(1))
-    y += ptx.shfl_xor(y, int32(2))
-    y += ptx.shfl_xor(y, int32(4))
-    return float32(y + ptx.shfl_xor(y, int32(8)))
 
 
 @device

@@ -66,6 +66,22 @@ def locate(unit, held, mode, rows0, rows1):
     return segment, row
 
 
+@device
+def strand_sum(sums, held, lane):
+    """The sum over a strand: of the first row in even lanes, of the second, if there is one, in odd lanes."""
+    y = sums[0]
+    if held == 2:
+        give = sums[1]
+        if lane & 1:
+            y, give = give, y
+        y += ptx.shfl_xor(give, int32(1))
+    else:
+        y += ptx.shfl_xor(y, int32(1))
+    y += ptx.shfl_xor(y, int32(2))
+    y += ptx.shfl_xor(y, int32(4))
+    return float32(y + ptx.shfl_xor(y, int32(8)))
+
+
 def stepper(format, held):
     """Device function: adds a block's products to the sums of `held` rows; then asks for the next block."""
     record = format.record
@@ -246,17 +262,7 @@ def _kernel(format, held, ahead):
             factor = float32(1)
             if normed:
                 factor = ptx.rsqrt(sum_of(parts) / float32(columns) + eps)
-            y = sums[0]
-            if held == 2:  # even lanes go on with the first row, odd ones with the second
-                give = sums[1]
-                if lane & 1:
-                    y, give = give, y
-                y += ptx.shfl_xor(give, int32(1))
-            else:
-                y += ptx.shfl_xor(y, int32(1))
-            y += ptx.shfl_xor(y, int32(2))
-            y += ptx.shfl_xor(y, int32(4))
-            y += ptx.shfl_xor(y, int32(8))
+            y = strand_sum(sums, held, lane)
             if splits > 1:
                 y += ptx.shfl_xor(y, int32(16))
             if splits > 2:
