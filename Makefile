@@ -33,7 +33,7 @@ kernels: $(VENV)/.ready
 
 test: kernels
 	$(PIP) install --force-reinstall --no-deps .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
