@@ -134,7 +134,7 @@ def test_text_for_other_devices_is_old_enough(manifest):
 
 
 def test_all_files_together_stay_small(manifest):
-    assert sum(entry["bytes"] for entry in manifest["cuda"].values()) < 40 << 20
+    assert sum(entry["bytes"] for entry in manifest["cuda"].values()) < 48 << 20
 
 
 @pytest.mark.parametrize(("text", "complaint"), [("frobnicate;", "ptxas"), ("ld.global.nc.L9::no_allocate.u32 $0, [$1];", "ptxas")])
