@@ -38,11 +38,15 @@ TARGETS = {
 
 
 def environment(target):
-    """What a build process for `target` must have in its environment before it imports numba."""
+    """What a build process for `target` must have in its environment before it imports numba.
+
+    NUMBA_OPT: all optimizing is left to the pass over a whole file (compile.py). Numba's own would go over every function with all
+    that it calls first, which takes as long again and gives larger and slower code.
+    """
     name, features = target.cpu, target.features
     if target.machine != platform.machine():  # numba first compiles for the machine it runs on, whatever the goal
         name, features = ("x86-64-v3", "") if platform.machine() == "x86_64" else ("generic", "")
-    return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_OPT": "0"}
 
 
 def current():
