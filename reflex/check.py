@@ -47,6 +47,10 @@ class Checked(Record):
         """0 the same, 1 different."""
         return 0 if self.same else 1
 
+    def table(self):
+        """One dictionary per step."""
+        return [step.to_dict() for step in self.steps]
+
     def _repr_html_(self):
         titles = ("step", "token", "difference / std", "same argmax", "margin", "within tolerance")
         rows = [(s.step, s.token_id, f"{s.difference:.4f}", s.same_argmax, f"{s.margin:.3f}", s.within) for s in self.steps]

@@ -38,9 +38,9 @@ class Generated(Record):
     def __str__(self):
         return self.text
 
-    def as_dict(self):
+    def to_dict(self):
         """Fields by name; log-probabilities only where they were asked for."""
-        fields = super().as_dict()
+        fields = super().to_dict()
         return fields if self.logprobs is not None else {name: value for name, value in fields.items() if name != "logprobs"}
 
 

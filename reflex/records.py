@@ -4,6 +4,8 @@ Written by hand because `dataclasses` costs 13 ms of a cold start. Called by sco
 Refuses: changing a record after it was made.
 """
 
+from .errors import InvalidInputError
+
 
 class Record:
     """A frozen set of named fields: the subclass's `__slots__`, given in order or by name."""
@@ -42,10 +44,18 @@ class Record:
     def _values(self):
         return tuple(getattr(self, name) for name in self.__slots__)
 
-    def as_dict(self):
-        """Fields by name, ready for JSON or for a pandas frame; nested records become dictionaries, tuples become
-        lists, bytes lists of numbers."""
+    def to_dict(self):
+        """Fields by name, ready for JSON; nested records become dictionaries, tuples and arrays become lists, bytes lists of
+        numbers."""
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
+
+    def table(self):
+        """A list of dictionaries, one per row of what this record lists; of one that lists nothing, the record itself."""
+        return [self.to_dict()]
+
+    def to_pandas(self):
+        """`table()` as a pandas DataFrame. InvalidInputError where pandas is not installed."""
+        return needed("pandas").DataFrame(self.table())
 
     def replace(self, **named):
         """A copy with some fields changed."""
@@ -56,12 +66,27 @@ class Record:
         return table(("field", "value"), rows)
 
 
+def needed(package):
+    """A package that only the extra `lab` installs; it is imported now."""
+    try:
+        return __import__(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        remedy = "pip install 'reflex-gguf[lab]'"
+        raise InvalidInputError(f"this needs {package}", package, "no such package", remedy=remedy) from None
+
+
 def _plain(value):
     if isinstance(value, Record):
-        return value.as_dict()
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return list(value) if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value  # numpy, without importing it
 
 
 def _short(value, limit=80):

@@ -38,7 +38,7 @@ class Candidate(Record):
 
 
 class Decision(Record):
-    """What `system1` found. `pandas.DataFrame(decision.as_dict()["candidates"])` is a frame with a row per candidate."""
+    """What `system1` found; `to_pandas()` is a frame with a row per candidate."""
 
     command: str
     model: str  # path of the file
@@ -57,6 +57,10 @@ class Decision(Record):
     def best(self):
         """The winning Candidate."""
         return self.candidates[self.best_index]
+
+    def table(self):
+        """One dictionary per candidate."""
+        return [candidate.to_dict() for candidate in self.candidates]
 
     def _repr_html_(self):
         """A table of the candidates with a bar for each probability; of many, the most probable."""

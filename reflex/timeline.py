@@ -21,7 +21,7 @@ from .tree import evaluate
 
 
 class Logprobs(Record):
-    """How likely a text is, token by token."""
+    """How likely a text is, token by token: entry i of each tuple is token i, its log-probability after the tokens before it."""
 
     token_ids: tuple[int, ...]
     texts: tuple[str, ...]  # of each token; a part of a character shows as U+FFFD
@@ -34,6 +34,11 @@ class Logprobs(Record):
     def perplexity(self):
         """exp(-mean): as unsure as a choice among so many equal tokens."""
         return exp(-self.mean)
+
+    def table(self):
+        """One dictionary per token: token_id, text, logprob."""
+        columns = zip(self.token_ids, self.texts, self.logprobs, strict=True)
+        return [dict(zip(("token_id", "text", "logprob"), row, strict=True)) for row in columns]
 
     def _repr_html_(self):
         shown = ["" if value is None else f"{value:.4f}" for value in self.logprobs]

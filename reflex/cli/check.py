@@ -35,7 +35,7 @@ def run(out, model, prompt, against, reference, record, steps, engine):
     checked = check(session, trusted, text, steps)
     out.mark("check")
     if out.json:
-        out.record("result", checked.as_dict())
+        out.record("result", checked.to_dict())
     else:
         show(out, checked)
     return checked.exit_code

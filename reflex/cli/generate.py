@@ -55,7 +55,7 @@ def run(
     code = stream(out, generation)
     out.mark("end")
     if out.json:
-        out.record("result", generation.result().as_dict())
+        out.record("result", generation.result().to_dict())
     elif not generation.text.endswith("\n"):
         out.text("\n")
     out.settle(file)
@@ -70,7 +70,7 @@ def stream(out, generation):
         for event in generation:
             patience.printing = True
             if out.json:
-                out.record("token", event.as_dict())
+                out.record("token", event.to_dict())
             elif event.text:
                 out.text(event.text)
             shown += len(event.text)

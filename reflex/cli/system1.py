@@ -36,7 +36,7 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
     decision = score(session, str(text), candidate, rule, temperature, terminator, prior)
     out.mark("prefill")
     if out.json:
-        out.record("result", decision.as_dict())
+        out.record("result", decision.to_dict())
     else:
         show(out, decision)
     out.settle(file)

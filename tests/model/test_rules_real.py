@@ -91,10 +91,10 @@ def test_pmi_is_the_sum_after_the_prompt_less_the_sum_after_the_prior(model):
 def test_no_rule_depends_on_the_order_of_candidates(demo):
     candidates = [" Paris", " the city of light", " Antananarivo", " 42", " Paris, of course"]
     for rule in RULES:
-        want = {c.text: {**c.as_dict(), "index": 0} for c in demo.system1(FRANCE, candidates, rule=rule).candidates}
+        want = {c.text: {**c.to_dict(), "index": 0} for c in demo.system1(FRANCE, candidates, rule=rule).candidates}
         for order in (candidates[::-1], candidates[2:] + candidates[:2]):
             found = demo.system1(FRANCE, order, rule=rule)
-            assert {c.text: {**c.as_dict(), "index": 0} for c in found.candidates} == want
+            assert {c.text: {**c.to_dict(), "index": 0} for c in found.candidates} == want
 
 
 HOSTILE = {

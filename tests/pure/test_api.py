@@ -198,7 +198,7 @@ class Pair(Record):
 def test_records():
     pair = Pair(1, second=("a", Pair(2, 3)))
     assert pair == Pair(first=1, second=("a", Pair(2, 3))) and hash(pair) == hash(Pair(1, ("a", Pair(2, 3))))
-    assert pair.as_dict() == {"first": 1, "second": ["a", {"first": 2, "second": 3}]}
+    assert pair.to_dict() == {"first": 1, "second": ["a", {"first": 2, "second": 3}]}
     assert repr(Pair(1, "x")) == "Pair(first=1, second='x')"
     assert "<td>1</td>" in pair._repr_html_()
     for wrong in [(1,), (1, 2, 3)]:

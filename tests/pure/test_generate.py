@@ -48,8 +48,8 @@ def test_logprobs_are_the_models_own():
     result = generate(s, PROMPT, max_tokens=3, logprobs=True).result()
     events = list(generate(s, PROMPT, max_tokens=3, logprobs=True))
     assert result.logprobs == tuple(event.logprob for event in events if event.id is not None)
-    assert result.as_dict()["logprobs"] == list(result.logprobs)
-    assert "logprobs" not in generate(s, PROMPT, max_tokens=3).result().as_dict()
+    assert result.to_dict()["logprobs"] == list(result.logprobs)
+    assert "logprobs" not in generate(s, PROMPT, max_tokens=3).result().to_dict()
 
 
 @pytest.mark.parametrize("end", ["</s>", "<end>"])
@@ -137,7 +137,7 @@ def test_emoji_in_pieces_an_invalid_byte_and_the_end():
     assert [event.text for event in events] == ["", "", "", "\U0001f638", "\ufffd", "A", "", "", "\ufffd"]
     assert b"".join(event.bytes for event in events) == "\U0001f638".encode() + b"\xffA\xf0\x9f", "raw bytes are kept"
     assert events[-1].id is None and events[-1].bytes == b""
-    assert [event.as_dict()["bytes"] for event in events[:2]] == [[0xF0], [0x9F]]
+    assert [event.to_dict()["bytes"] for event in events[:2]] == [[0xF0], [0x9F]]
 
 
 def test_a_control_token_inside_the_text_is_not_shown():

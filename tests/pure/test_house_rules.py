@@ -20,14 +20,17 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     5: ("weights", "state", "lora"),
     6: ("session",),
     7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
-    8: ("api", "timeline"),
-    9: ("cli", "worker", "notebook", "tools", "examine", "measure", "tables", "__main__"),
+    8: ("api", "timeline", "lab"),
+    9: ("cli", "worker", "tools", "examine", "measure", "tables", "__main__"),
     10: ("sidecar",),
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 BUILD_SIDE_MAY_USE = {"kernels", "gguf", "quant", "ops", "tokenizer", "native", "errors"}
 THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
-    "numpy": ("quant/", "ops/", "backends/reference", "check", "api", "timeline", "notebook", "tools/"),
+    "numpy": ("quant/", "ops/", "backends/reference", "check", "api", "timeline", "lab/", "tools/"),
+    "pandas": ("lab/",),
+    "matplotlib": ("lab/",),
+    "tqdm": ("lab/",),
     "gguf": ("tools/",),
     "typer": ("cli/app",),
     "numba": ("kernels/",),

@@ -150,10 +150,10 @@ def test_any_temperature_gives_a_distribution_and_the_same_winner(rule, temperat
 @pytest.mark.parametrize("rule", RULES)
 def test_no_order_of_candidates_changes_a_bit(rule):
     want = score(session(), PROMPT, CANDIDATES[:4], rule=rule)
-    fields = {c.text: {**c.as_dict(), "index": 0} for c in want.candidates}
+    fields = {c.text: {**c.to_dict(), "index": 0} for c in want.candidates}
     for order in permutations(CANDIDATES[:4]):
         found = score(session(), PROMPT, order, rule=rule)
-        assert {c.text: {**c.as_dict(), "index": 0} for c in found.candidates} == fields
+        assert {c.text: {**c.to_dict(), "index": 0} for c in found.candidates} == fields
         assert (found.best_text, found.entropy_bits, found.margin) == (want.best_text, want.entropy_bits, want.margin)
 
 
@@ -187,8 +187,8 @@ def test_text_that_cannot_be_a_rule_is_refused():
 
 def test_a_decision_is_json_and_a_frame_without_loss():
     decision = score(session(), PROMPT, ["", *CANDIDATES], rule="pmi")
-    rows = decision.as_dict()["candidates"]
-    assert json.loads(jsonline.encode(decision.as_dict())) == decision.as_dict()
+    rows = decision.to_dict()["candidates"]
+    assert json.loads(jsonline.encode(decision.to_dict())) == decision.to_dict()
     assert {tuple(row) for row in rows} == {Candidate.__slots__}, "every row has the same columns"
     assert [row["sum"] is None for row in rows] == [True] + [False] * 5
 

@@ -45,11 +45,11 @@ def test_only_needed_rows_have_logits():
 
 
 def test_order_of_candidates_changes_nothing():
-    want = {c.text: c.as_dict() for c in score(session(), PROMPT, CANDIDATES[:4]).candidates}
+    want = {c.text: c.to_dict() for c in score(session(), PROMPT, CANDIDATES[:4]).candidates}
     for order in permutations(CANDIDATES[:4]):
         decision = score(session(), PROMPT, order)
         for candidate in decision.candidates:
-            assert {**candidate.as_dict(), "index": 0} == {**want[candidate.text], "index": 0}
+            assert {**candidate.to_dict(), "index": 0} == {**want[candidate.text], "index": 0}
 
 
 def test_adding_a_candidate_changes_no_log_probability():
@@ -228,8 +228,8 @@ def test_the_result_is_frozen_and_has_the_documented_fields():
     with pytest.raises(AttributeError):
         decision.rule = "mean"
     fields = "command model backend rule best_index best_text entropy_bits margin prompt_tokens candidates warnings"
-    assert list(decision.as_dict()) == fields.split()
+    assert list(decision.to_dict()) == fields.split()
     fields = "index text token_ids logprobs sum mean per_byte probability pmi"
-    assert list(decision.as_dict()["candidates"][0]) == fields.split()
+    assert list(decision.to_dict()["candidates"][0]) == fields.split()
     assert f"<b>{decision.best_text}</b>" in decision._repr_html_()
     assert "a&lt;b" in score(session(), PROMPT, ["a<b"])._repr_html_()
