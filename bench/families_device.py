@@ -33,10 +33,10 @@ HELD = []  # the device of this process
 
 
 def tokens(vocabulary):
-    """The longest prompt: any ids but the first few, which are special."""
+    """The longest prompt: the text of tests/pure/test_families.py."""
     import numpy
 
-    return numpy.random.default_rng(7).integers(3, vocabulary, LENGTHS[-1]).tolist()
+    return numpy.random.default_rng(7).integers(0, vocabulary, LENGTHS[-1]).tolist()
 
 
 def peer(path, ids):
@@ -51,7 +51,8 @@ def peer(path, ids):
 
 
 def make(name, kind, folder):
-    """Write a model and compute what is expected: (path, {who: float32 [LENGTHS, vocabulary]})."""
+    """Write a model and compute what is expected: (path, {who: float32 [LENGTHS, vocabulary]}, largest difference of llama.cpp's
+    logits from the reference's in standard deviations, or None)."""
     import numpy
     import tiny
 
@@ -64,10 +65,11 @@ def make(name, kind, folder):
     session.plan.evaluate(ids, 0, list(range(len(ids))), [0] * len(ids), [0] * len(ids), rows)
     found = numpy.array([session.plan.logits(row) for row in range(len(rows))])
     session.close()
-    wanted = {"reference": found}
+    wanted, theirs = {"reference": found}, None
     if kind == "F16" and find_spec("xllamacpp"):
         wanted["llama.cpp"] = peer(path, ids)
-    return path, wanted
+        theirs = max(map(off, wanted["llama.cpp"], found))
+    return path, wanted, theirs
 
 
 def off(found, wanted):
@@ -149,6 +151,8 @@ def line(name, kinds):
             parts.append(f"{kind} FAILED: {row['failed']}")
             continue
         far = "" if good(row) else "  FAR" if row["follows"] else "  FOLLOWS OTHERWISE"
+        if far and row["llama.cpp from reference"]:
+            far += f" (llama.cpp from reference {row['llama.cpp from reference']:.4f})"
         parts.append(f"{kind} {', '.join(f'{who} {value:.4f}' for who, value in largest(row).items())}{far}")
     return f"{name:<28} " + "   ".join(parts)
 
@@ -171,8 +175,8 @@ def collect(names, kinds, workers):
         for job in as_completed(jobs):
             name, kind = jobs[job]
             try:
-                path, wanted = job.result()
-                found[name][kind] = device(path, wanted)
+                path, wanted, theirs = job.result()
+                found[name][kind] = {**device(path, wanted), "llama.cpp from reference": theirs}
                 Path(path).unlink()
             except Exception as error:
                 found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}"[:300]}
