@@ -38,7 +38,7 @@ class Model:
     def __init__(self, file, tokenizer, session):
         self._file = file
         self._session = session
-        self._tracing = None  # a Session of the reference backend, opened by the first trace
+        self._inside = {}  # backend -> what looks inside it (lab/ask.py), on first use
         self.tokenizer = tokenizer
 
     @property
@@ -101,12 +101,8 @@ class Model:
             return numpy.array(session.plan.logits(0), numpy.float32)
         session.reserve(len(ids), 0)
         found = numpy.empty((len(ids), session.plan.vocabulary), numpy.float32)
-        for start in range(0, len(ids), ROWS):
-            batch = plain_batch(start, ids[start : start + ROWS])
-            session.evaluate(batch)
-            for row in batch.outputs:
-                found[start + row] = session.plan.logits(row)
-        session.ids = ids
+        for row, logits in every_row(session, ids):
+            found[row] = logits
         return found
 
     def tokenize(self, text, add_special=True, parse_special=True):
@@ -154,51 +150,71 @@ class Model:
             reference = reference.core
         return _check(self._live(), reference, prompt, steps, **options)
 
-    def trace(self, text, taps=None):
-        """What every step of the program produced for `text`, by the reference backend: {name: float32 array [rows, columns]}.
+    def taps(self, names=None, backend=None):
+        """What can be read and replaced inside this model, a Taps: names, shapes, what each is and which backends have it.
 
-        Names are `<step number>.<buffer>`, in order. `taps`: keep only buffers of these names. Arrays are copies. The first
-        call on another backend opens the file for the reference too, which keeps the weights it decodes until `close`."""
-        session = self._reference()
-        ids = session.encode(text)
-        session.reserve(len(ids), 0)
-        found = {}
+        `names`: one or several, with * for any part; without them all but the numbered steps (`steps.*`)."""
+        return self._looking(backend).taps(names)
 
-        def keep(name, number, array):
-            if taps is None or name in taps:
-                found[f"{number}.{name}"] = array.copy()
+    def trace(self, text, taps=None, rows=None, backend=None):
+        """Values inside the model while it computes `text` (or token ids); returns a Trace: trace[name] is a numpy array.
 
-        session.plan.taps = keep
-        try:
-            session.evaluate(plain_batch(0, ids))
-        finally:
-            session.plan.taps = None
-        return found
+        `taps`: names as of `taps()`, with * for any part; by default the embedding, the residual stream after every layer and the
+        final norm. `rows`: which tokens' rows to keep, an index, a list or a slice; all by default. `backend`: reference or cpu to
+        compute beside this model's own, whose weights or cache then take further memory until `close`. What the model's timelines
+        have cached is computed again afterwards. Raises InvalidInputError for unknown names and UnsupportedError where the
+        backend lacks one, before any work."""
+        return self._looking(backend).trace(text, taps, rows)
 
-    def _reference(self):
-        """A timeline of the reference backend: this model's own, or one beside it."""
+    def patch(self, text, patches, taps=("logits",), rows=None, backend=None):
+        """Like `trace`, but with values replaced on the way: everything behind is computed from the new ones.
+
+        `patches`: {tap: value}, where a name may have * for parts. A value is an array shaped like the tap, one number for all of
+        it, a pair (index, value) that is assigned, or a function that gets a copy of the tap's array and returns another or changes
+        it in place. A text of more than 512 tokens, wrong shapes and experts that do not exist are an InvalidInputError."""
+        return self._looking(backend).patch(text, patches, taps, rows)
+
+    def patched(self, patches):
+        """A context in which all that this model computes goes through `patches`, see `patch`: `with model.patched({...}): ...`.
+        Arrays have a row for each token computed at once, which depends on what is cached, so functions and numbers fit best."""
+        return self._looking(None).patched(patches)
+
+    def lens(self, text, layers=None, rows=None, top=5, logits=False, backend=None):
+        """What the model would say after each layer, by its own final norm and output matrix; returns a Lens. `layers`: numbers,
+        negative ones from the last; all by default. `rows` as of `trace`. `top`: how many tokens. With `logits` all logits are
+        kept too: layers * rows * vocabulary * 4 bytes."""
+        return self._looking(backend).lens(text, layers, rows, top, logits)
+
+    def _looking(self, backend):
+        """What looks inside: this model's own plan, or one of another backend beside it."""
         session = self._live()
-        if session.backend == "reference":
-            return session
-        if self._tracing is None:
-            from .arch import load_spec
-            from .backends.reference import Plan
-            from .program import build
+        name = backend or session.backend
+        if name not in self._inside:
+            from .lab.ask import Looking
 
-            program = build(load_spec(self._file), session.context)
-            plan = Plan(self._file, program, session.context)
-            self._tracing = Session(plan, self.tokenizer, session.model, "reference", session.longest)
-        return self._tracing
+            self._inside[name] = Looking(session if name == session.backend else self._beside(name))
+        return self._inside[name]
+
+    def _beside(self, name):
+        """A timeline of another backend over the same file."""
+        from .open import plan_class, thread_count
+
+        if name not in ("cpu", "reference"):
+            raise InvalidInputError("no such backend to compute beside", "cpu or reference", repr(name))
+        session = self._session
+        plan = plan_class(name)(self._file, session.plan.program, session.context, thread_count(None))
+        return Session(plan, self.tokenizer, session.model, name, session.longest)
 
     def close(self):
         """Give back all memory; the model cannot be used afterwards."""
         if self._session is not None:
             self._session.close()
-            if self._tracing is not None:
-                self._tracing.close()
+            for looking in self._inside.values():
+                if looking.session is not self._session:
+                    looking.session.close()
             self.tokenizer.close()
             self._file.close()
-            self._session = self._tracing = None
+            self._session, self._inside = None, {}
 
     def __enter__(self):
         return self
@@ -215,6 +231,16 @@ class Model:
         if self._session is None:
             raise StateError("the model was closed", remedy="load it again")
         return self._session
+
+
+def every_row(session, ids):
+    """Yields (row, logits after it) for every token of a text; logits are a view that the next one ends."""
+    for start in range(0, len(ids), ROWS):
+        batch = plain_batch(start, ids[start : start + ROWS])
+        session.evaluate(batch)
+        for row in batch.outputs:
+            yield start + row, session.plan.logits(row)
+    session.ids = list(ids)
 
 
 def plain_batch(start, ids):

@@ -131,6 +131,11 @@ class Session:
             count += 1
         return count
 
+    def forget(self):
+        """Something else is about to use the plan: what the cache holds is not known any more."""
+        self._slots.cut(0)
+        self._slots.turn += 1
+
     def evaluate(self, batch):
         """Run one batch; the record of what the cache holds stays true even when the run is interrupted."""
         have = self._slots.ids

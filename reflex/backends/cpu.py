@@ -50,7 +50,7 @@ class Memory:
         for i in range(rows):
             every[i] = i
         self._scratch = self._reserve("attention scratch", threads * self._attention_bytes())
-        self._caches = self._cache_places()
+        self.caches = self._cache_places()
 
     def _reserve(self, name, size):
         mapping = native.alloc(size, name)
@@ -63,9 +63,9 @@ class Memory:
         address = self.places.get(name)
         return self._reserve(name, size) if address is None else address
 
-    def table(self, steps):
+    def table(self, steps, name="step table"):
         """Room for a step table, as a view of int64."""
-        return native.view(self._reserve("step table", 8 * STEP_WORDS * steps), STEP_WORDS * steps, "q")
+        return native.view(self._reserve(name, 8 * STEP_WORDS * steps), STEP_WORDS * steps, "q")
 
     def buffer(self, name):
         address = self.places.get(name)
@@ -128,7 +128,7 @@ class Memory:
 
     def attention_block(self, args, queries, out, keys, values, rows, chosen, sinks):
         """A parameter block for the attention step of one layer; order as in kernels/host/attention.py."""
-        cache_keys, cache_values = self._caches[args["layer"]]
+        cache_keys, cache_values = self.caches[args["layer"]]
         words = (
             queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],
             self.capacity, float_bits(args["scale"]), args["window"] or 0, float_bits(args["softcap"] or 0.0), rows,
@@ -240,6 +240,14 @@ class Plan:
         must not depend on the number of tokens, to the bit; here they never do. Errors: ContextOverflowError past the cache,
         InvalidInputError for ids outside the vocabulary.
         """
+        self.begin(ids, first_slot, positions, shared, branch, outputs, runs)
+        whole = self.wanted <= self.memory.logits_rows
+        self.team.execute(self.memory.places["step table"], self.steps if whole else self.head)
+        if not whole:
+            self.finish()
+
+    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+        """Take up a batch: whoever then runs the steps before the head, and `finish`, did what `evaluate` does."""
         memory, count = self.memory, len(ids)
         if first_slot + count > self.context:
             raise ContextOverflowError(
@@ -260,13 +268,11 @@ class Plan:
         self.lists = lists_of_runs(runs) if runs else None  # lives as long as the kernels may read it
         counts[6] = native.address_of(self.lists) if runs else 0
         self.wanted, self.first = len(outputs), 0
-        if self.wanted <= memory.logits_rows:
-            self.team.execute(memory.places["step table"], self.steps)
-        else:
-            self.team.execute(memory.places["step table"], self.head)
-            size = self._state_bytes() * self.wanted
-            self.states = native.bytes_at(memory.buffer(self._state()), size)
-            self._make_logits(0)
+
+    def finish(self):
+        """Make logits of the states that the layers left."""
+        self.states = native.bytes_at(self.memory.buffer(self._state()), self._state_bytes() * self.wanted)
+        self._make_logits(0)
 
     def _state(self):
         """The buffer that the head reads."""

@@ -73,11 +73,7 @@ class Lowering:
 
     def lower(self):
         """Fill the table; returns the number of native steps."""
-        for i, rope in enumerate(self.program.ropes):
-            pairs = len(rope.frequencies)
-            m = self.memory
-            row = (m.angles(i), m.frequencies(i), pairs, m.token_count, m.positions, m.magnitude(i))
-            self.add("rope_angles", row, (), ((f"angles{i}", ("rows", False)),))
+        self._angles()
         layers = self.program.layers
         self._lower(0, layers[0])
         templates = []
@@ -95,6 +91,25 @@ class Lowering:
         self._lower(layers[-1], len(self.program.steps))
         self._wait()
         return self.end // STEP_WORDS
+
+    def lower_apart(self):
+        """Every operation by itself, with a wait behind it, so that a run can stop there: for each operation how many native steps
+        have run once it has."""
+        self._angles()
+        ends = []
+        for number in range(len(self.program.steps)):
+            self._lower(number, number + 1)
+            self._wait()
+            ends.append(self.end // STEP_WORDS)
+        return ends
+
+    def _angles(self):
+        """Sines and cosines of all rotary tables."""
+        for i, rope in enumerate(self.program.ropes):
+            pairs = len(rope.frequencies)
+            m = self.memory
+            row = (m.angles(i), m.frequencies(i), pairs, m.token_count, m.positions, m.magnitude(i))
+            self.add("rope_angles", row, (), ((f"angles{i}", ("rows", False)),))
 
     def _lower(self, first, last):
         steps = self.program.steps

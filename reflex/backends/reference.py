@@ -1,6 +1,6 @@
 """The reference backend: every step of a program through the numpy function of its operation, in float32.
 
-It is the oracle of the other backends and the place to look at intermediate values (`taps`); it is not fast. Weights are
+It is the oracle of the other backends and the place to look at intermediate values (`buffers`); it is not fast. Weights are
 decoded on first use and kept, the embedding row by row. Owns its cache of keys and values, one slot per token; which
 slots are alive is the session's business. Refuses ids outside the vocabulary, rows outside the batch and slots beyond
 the context. Called by session and check.
@@ -77,12 +77,11 @@ class Plan:
         self.threads = threads
         self.vocabulary = program.vocabulary
         self.most_outputs = BATCH
-        self.taps = None  # callable(buffer name, step index, array), called after each step
         self._weights = {}  # tensor name -> float32, rows first
         self._keys = [np.zeros((0, heads * key_dim), np.float32) for heads, key_dim, _ in program.caches]
         self._values = [np.zeros((0, heads * value_dim), np.float32) for heads, _, value_dim in program.caches]
         self._references = {op: ops.find(op).reference for op in {step.op for step in program.steps}}
-        self._most = max(1, LOGITS_BYTES // (4 * program.vocabulary))  # rows of logits in memory
+        self.most_logits = max(1, LOGITS_BYTES // (4 * program.vocabulary))  # rows of logits in memory
         self._logits = np.zeros((0, program.vocabulary), np.float32)
         self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
@@ -92,12 +91,31 @@ class Plan:
         """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
         of the pairs (first, end) in runs[i], and [branch[i], first_slot+i]: one slot for every position up to its own.
         `outputs`: ascending batch rows whose logits are wanted. Results never depend on the number of tokens (`steady`)."""
+        self.begin(ids, first_slot, positions, shared, branch, outputs, runs)
+        self.run(0, self.program.layers[-1])
+        self.finish()
+
+    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+        """Take up a batch: whoever then runs all steps before the head, and `finish`, did what `evaluate` does."""
         self._check(ids, first_slot, positions, shared, branch, outputs, runs)
-        self._batch = batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs)
-        self._run(batch, 0, self.program.layers[-1])
+        self._batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs)
+
+    def finish(self):
+        """Make logits of the states that the layers left."""
         self._head(0)
 
-    def _run(self, batch, first, last):
+    @property
+    def buffers(self):
+        """{name: float32 [rows, columns]} of the batch taken up; what stands in it is what the next steps read."""
+        return self._batch.buffers
+
+    def cached(self, layer):
+        """Keys [slots, kv_heads * key_dim] and values [slots, kv_heads * value_dim] of a layer's cache."""
+        return self._keys[layer], self._values[layer]
+
+    def run(self, first, last):
+        """Steps `first` to `last` - 1 of the program, over the batch taken up."""
+        batch = self._batch
         for index in range(first, last):
             step = self.program.steps[index]
             ins = [batch.buffers[name] for name in step.ins]
@@ -110,24 +128,21 @@ class Plan:
                 state(batch, step, ins, args)
             out = self._references[step.op](*ins, **args)
             batch.buffers[step.out] = out
-            if self.taps:
-                self.taps(step.out, index, out)
 
     def _head(self, first):
-        """Logits of the outputs from `first` on, as many as may lie in memory; all of them where `taps` want to see them."""
-        batch, head = self._batch, self.program.layers[-1]
-        most = len(batch.outputs) if self.taps else self._most
+        """Logits of the outputs from `first` on, as many as may lie in memory."""
+        batch, head, most = self._batch, self.program.layers[-1], self.most_logits
         source = self.program.steps[head].ins[0]
         wanted = batch.buffers[source]
         batch.buffers[source] = wanted[first : first + most]
-        self._run(batch, head, len(self.program.steps))
+        self.run(head, len(self.program.steps))
         batch.buffers[source] = wanted
         self._logits, self._first = np.ascontiguousarray(batch.buffers["logits"]), first
 
     def _row(self, row):
         """float32 [vocabulary]"""
         if not self._first <= row < self._first + len(self._logits):
-            self._head(row - row % self._most)
+            self._head(row - row % self.most_logits)
         return self._logits[row - self._first]
 
     def _check(self, ids, first_slot, positions, shared, branch, outputs, runs):
