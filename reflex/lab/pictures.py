@@ -21,7 +21,7 @@ def spelled(texts):
 
 
 def lens(found, axes=None):
-    """A Lens: after each layer (rows, the last on top) and token (columns) the most likely next token, shaded by its probability."""
+    """A Lens: after each layer (rows, the last on top) and token (columns) the most likely next token, darker if more likely."""
     shares = np.exp(found.top_logprobs[:, :, 0])
     if axes is None:
         axes = axes_of((1.5 + 0.95 * len(found.rows), 1 + 0.27 * len(found.layers)))
@@ -46,7 +46,7 @@ def attention(pattern, texts, axes=None, title=""):
         axes = axes_of((1.5 + 0.4 * pattern.shape[1], 1.2 + 0.35 * pattern.shape[0]))
     axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1)
     labels = spelled(texts)
-    axes.set_xticks(range(pattern.shape[1]), (labels + ["(sink)"])[: pattern.shape[1]], rotation=60, ha="right", fontsize=8)
+    axes.set_xticks(range(pattern.shape[1]), [*labels, "(sink)"][: pattern.shape[1]], rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(pattern.shape[0]), labels[-pattern.shape[0] :], fontsize=8)
     axes.set_title(title, fontsize=9)
     return axes

@@ -97,9 +97,12 @@ def test_enough_models_scale_or_cap_their_logits():
 
 def test_a_picture_has_every_cell(load):
     pyplot = pytest.importorskip("matplotlib.pyplot")
+    from reflex.lab.pictures import spelled
+
     pyplot.switch_backend("Agg")
     found = load("qwen3").lens("the quick $b", layers=[0, 2])
     axes = found.plot()
-    assert [text.get_text() for text in axes.texts] == [t[0].replace(" ", "\u00b7") for row in found.top_texts for t in row]
+    assert [text.get_text() for text in axes.texts] == spelled([best[0] for row in found.top_texts for best in row])
+    assert "\\$" in "".join(label.get_text() for label in axes.get_xticklabels()), "no formula"
     axes.figure.canvas.draw()
     pyplot.close(axes.figure)
