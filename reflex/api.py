@@ -29,14 +29,16 @@ def load(path, backend="auto", context=None, threads=None, device="", weights="q
 
     from .open import open_model
 
-    return Model(*open_model(fspath(path), backend, context, threads, device, weights))
+    options = {"backend": backend, "context": context, "threads": threads, "device": device, "weights": weights}
+    return Model(*open_model(fspath(path), **options), options=options)
 
 
 class Model:
     """An open model; `with` closes it. Every method may be called any number of times; prefixes are reused between calls."""
 
-    def __init__(self, file, tokenizer, session):
+    def __init__(self, file, tokenizer, session, options=None):
         self._file = file
+        self._options = options or {}  # of open_model, for with_types
         self._session = session
         self._inside = {}  # backend -> what looks inside it (lab/ask.py), on first use
         self.tokenizer = tokenizer
@@ -44,6 +46,12 @@ class Model:
     @property
     def path(self):
         return self._live().model
+
+    @property
+    def file(self):
+        """The open GGUF file: its metadata and, as `file.tensors`, {name: Tensor}."""
+        self._live()
+        return self._file
 
     @property
     def backend(self):

@@ -16,14 +16,15 @@ MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
 def open_model(
-    path, backend="auto", context=None, threads=None, device="", weights="quantized", mark=None, note=None, prompt=None
+    path, backend="auto", context=None, threads=None, device="", weights="quantized", mark=None, note=None, prompt=None, change=None
 ):
     """Open a model; returns (file, tokenizer, session).
 
     `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use. `device`,
     `weights`: which GPU, and how weights lie on it; only cuda reads them. `mark`: called with the name of each phase that ends
     here (header, tokenizer, program, kernels). `note`: called with a line for the person. `prompt`: a text, or what makes one of
-    (file, tokenizer), to encode on the way, so that its tokens are known before anything is prepared for computing.
+    (file, tokenizer), to encode on the way, so that its tokens are known before anything is prepared for computing. `change`:
+    called with the file before anything is made of it (see File.overlay).
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
     name = choice.resolve(backend)
@@ -32,6 +33,8 @@ def open_model(
     file = None
     try:
         file = reader.open_model(demo.resolve(path))
+        if change:
+            change(file)
         if gpu:
             gpu.load(file)
         elif workers > 1 and name == "cpu":

@@ -18,7 +18,7 @@ __all__ = ["REQUIRED", "Array", "File", "Tensor", "open_model"]
 class File:
     """A model's metadata and tensors. The metadata is the first shard's; `close()` ends the life of every address."""
 
-    __slots__ = ("_ahead", "alignment", "metadata", "path", "shards", "size", "tensors", "version")
+    __slots__ = ("_ahead", "alignment", "metadata", "overlaid", "own", "path", "shards", "size", "tensors", "version")
 
     def __init__(self, shards):
         first = shards[0]
@@ -29,6 +29,8 @@ class File:
         self.metadata = first.metadata
         self.size = sum(shard.size for shard in shards)  # bytes
         self.tensors = first.tensors  # name -> Tensor, in file order
+        self.own = len(shards)  # the first so many shards are the model's; those behind came by `overlay`
+        self.overlaid = ()  # names of the tensors that lie in them
         self._ahead = None
 
     def has(self, key):
@@ -82,6 +84,18 @@ class File:
 
             raise ModelFileError(f"missing tensor {name}", found=f"tensors like {closest(name, self.tensors)}", where=self.path)
         return tensor
+
+    def overlay(self, path):
+        """Let the tensors of another GGUF file, take the place of those here of the same names and shapes.
+        To be called before anything has used the tensors; the other file belongs to this one from here on, like a shard."""
+        header = open_header(path)
+        self.shards = [*self.shards, header]
+        for name, tensor in header.tensors.items():
+            shape = self.tensor(name).shape
+            if tensor.shape != shape:
+                raise ModelFileError("a tensor laid over another has another shape", shape, tensor.shape, f"{path} tensor {name}")
+        self.tensors = {**self.tensors, **header.tensors}
+        self.overlaid = (*header.tensors,)
 
     def changed(self):
         """Paths of files that were replaced, resized or rewritten since they were opened."""

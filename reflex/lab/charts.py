@@ -1,0 +1,110 @@
+"""Charts of comparisons and scans, drawn with matplotlib (extra `lab`) without its global state.
+
+Called by the `picture` methods of the records. Refuses file names whose ending is no picture's.
+"""
+
+import re
+
+import numpy as np
+
+from ..errors import InputOutputError, InvalidInputError
+from ..records import needed
+
+ENDINGS = (".png", ".svg", ".pdf")
+SHOWN = 40  # most bars
+GREY, BLUE = "0.45", "#4e79a7"
+
+
+def check(path):
+    """Refuse, before any work, a picture that could not be made."""
+    if not path.lower().endswith(ENDINGS):
+        raise InvalidInputError("this is no kind of picture", f"a name that ends in {', '.join(ENDINGS)}", repr(path), "--picture")
+    needed("matplotlib")
+
+
+def figure(width, height):
+    """A Figure of its own and its axes."""
+    needed("matplotlib")
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    return drawn, drawn.subplots()
+
+
+def saved(drawn, path=None):
+    """The Figure, written to `path` where one is given."""
+    if path is not None:
+        path = str(path)
+        check(path)
+        try:
+            drawn.savefig(path, dpi=150)
+        except OSError as error:
+            raise InputOutputError("cannot write the picture", found=error.strerror, where=path) from None
+    return drawn
+
+
+def place(name):
+    """(layer number or None, kind) of a tensor's name."""
+    found = re.match(r"blk\.(\d+)\.(.*)", name)
+    layer, kind = (int(found[1]), found[2]) if found else (None, name)
+    return layer, kind.removesuffix(".weight")
+
+
+def of_comparison(compared):
+    """Relative error of every changed tensor: a line of layers per kind; tensors outside the layers as lines across."""
+    drawn, axes = figure(9, 5)
+    lines = {}
+    for tensor in compared.changed:
+        layer, kind = place(tensor.name)
+        lines.setdefault(kind, []).append((layer, tensor.error))
+    for kind, points in sorted(lines.items()):
+        if points[0][0] is None:
+            axes.axhline(points[0][1], color=GREY, linestyle=":", label=kind)
+        else:
+            axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, linewidth=1, label=kind)
+    if lines:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.set(xlabel="layer", ylabel="relative error of the weights (RMS)", ylim=(0, None))
+    text = compared.text
+    title = "no tensor differs" if not lines else f"{len(compared.changed)} of {len(compared.tensors)} tensors differ"
+    if text:
+        title += f"\nKL {text.kl:.4g} ± {text.kl_error or 0:.2g} nats, same top token {text.same_top:.1%}"
+        title += f", perplexity {text.perplexity_a:.2f} → {text.perplexity_b:.2f}"
+    axes.set_title(title, fontsize="medium")
+    return drawn
+
+
+def of_sensitivity(found):
+    """KL divergence of every row: bars, or by tensor a map of layers and kinds."""
+    subject = f"KL divergence from the unmodified model, nats per token ({found.scored} tokens)"
+    title = f"What hurts in {found.type}: one {found.by} at a time"
+    if found.by == "tensor" and len({place(row.name)[0] for row in found.rows}) > 2:
+        return layers_and_kinds(found, title, subject)
+    kept = found.rows[:SHOWN]
+    drawn, axes = figure(8, 1.2 + 0.28 * len(kept))
+    errors = [row.kl_error or 0 for row in kept]
+    axes.barh(range(len(kept)), [row.kl for row in kept], xerr=errors, color=BLUE, ecolor=GREY, height=0.7)
+    labels = [f"{row.name}  ({', '.join(row.types_before)} → {', '.join(row.types_after)})" for row in kept]
+    axes.set_yticks(range(len(kept)), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel=subject, xlim=(0, None))
+    axes.set_title(title, fontsize="medium")
+    return drawn
+
+
+def layers_and_kinds(found, title, subject):
+    """A map: a row per kind, a column per layer, dark where it hurts; what is in no layer is left to the table."""
+    from matplotlib.colors import LogNorm
+
+    values = {place(row.name): max(row.kl, 1e-12) for row in found.rows if place(row.name)[0] is not None}
+    kinds, count = sorted({kind for _, kind in values}), 1 + max(layer for layer, _ in values)
+    grid = np.full((len(kinds), count), np.nan)
+    for (layer, kind), value in values.items():
+        grid[kinds.index(kind), layer] = value
+    drawn, axes = figure(1.5 + 0.3 * count, 1.8 + 0.35 * len(kinds))
+    image = axes.imshow(grid, norm=LogNorm(), cmap="magma_r", aspect="auto")
+    axes.set_yticks(range(len(kinds)), kinds)
+    axes.set_xlabel("layer")
+    axes.set_title(title, fontsize="medium")
+    drawn.colorbar(image, ax=axes).set_label(subject.replace(", ", ",\n"), fontsize="small")
+    return drawn
