@@ -50,6 +50,9 @@ wheel: $(BIN)/python
 docs/help.md: $(VENV)/.ready
 	$(BIN)/python -m reflex.cli.page > $@
 
+docs/api.md: $(VENV)/.ready
+	$(BIN)/python -m reflex.lab.page > $@
+
 docs/families.md docs/formats.md docs/decisions.md: $(VENV)/.ready
 	$(BIN)/python bench/readme.py
 

@@ -8,17 +8,20 @@ _HOME = {  # public name -> module that owns it
     "Decision": "score",
     "Generated": "generate",
     "Generation": "generate",
+    "Lens": "lab.lens",
     "Likely": "timeline",
     "Logprobs": "timeline",
     "Model": "api",
     "ReflexError": "errors",
+    "Taps": "lab.taps",
     "Timeline": "timeline",
     "Token": "generate",
+    "Trace": "lab.trace",
     "load": "api",
 }
 
-__all__ = ["Candidate", "Decision", "Generated", "Generation", "Likely", "Logprobs", "Model"]
-__all__ += ["ReflexError", "Timeline", "Token", "load"]
+__all__ = ["Candidate", "Decision", "Generated", "Generation", "Lens", "Likely", "Logprobs", "Model"]
+__all__ += ["ReflexError", "Taps", "Timeline", "Token", "Trace", "load"]
 
 
 def __getattr__(name):

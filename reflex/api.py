@@ -45,6 +45,7 @@ class Model:
 
     @property
     def path(self):
+        """Path of the file."""
         return self._live().model
 
     @property

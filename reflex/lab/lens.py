@@ -24,12 +24,12 @@ class Lens(Record):
     texts: tuple[str, ...]  # of each token
     rows: tuple[int, ...]  # the tokens after which it was asked
     layers: tuple[int, ...]  # that were asked, counted from 0
-    top_ids: object  # int32 [layers, rows, top], the most likely one first; the lower id first among equals
+    top_ids: np.ndarray  # int32 [layers, rows, top], the most likely one first; the lower id first among equals
     top_texts: tuple  # of them: [layer][row][rank]
-    top_logprobs: object  # float64 [layers, rows, top]
-    next_logprobs: object  # float64 [layers, rows]: of the token that the text goes on with; NaN after the last one
-    entropies: object  # float64 [layers, rows], bits
-    logits: object  # float32 [layers, rows, vocabulary] where they were asked for, else None
+    top_logprobs: np.ndarray  # float64 [layers, rows, top]
+    next_logprobs: np.ndarray  # float64 [layers, rows]: of the token that the text goes on with; NaN after the last one
+    entropies: np.ndarray  # float64 [layers, rows], bits
+    logits: np.ndarray | None  # float32 [layers, rows, vocabulary] where they were asked for, else None
     __slots__ = (*__annotations__,)
 
     def table(self):

@@ -18,7 +18,8 @@ STEPS = ("attention", "heads", "router")  # taps that are shown in a shape of th
 MEANINGS = {
     "embedding": "what the first layer reads: scaled embeddings, with positions where the family adds them",
     "residual_in": "the residual stream before the layer",
-    "attention": "attention pattern: rows are the tokens that look, columns those looked at; each row sums to 1",
+    "attention": "attention pattern: rows are the tokens that look, columns those looked at; each row sums to 1. Models with sinks "
+    "have one more column, the share that goes to no token",
     "heads": "what each head gives, before the output projection",
     "attention_out": "what attention adds to the residual stream, after a norm behind it, before the residual scale",
     "router": "the chosen experts with their weights, the most likely one first; fields `expert` and `weight`",
@@ -47,6 +48,7 @@ class Taps(Record):
 
     @property
     def names(self):
+        """A list of the names."""
         return [tap.name for tap in self.taps]
 
     def __len__(self):

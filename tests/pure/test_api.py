@@ -32,8 +32,8 @@ def model():
 
 def test_public_names_are_exactly_these_and_all_exist():
     assert reflex.__all__ == sorted(reflex.__all__)
-    names = {"Candidate", "Decision", "Generated", "Generation", "Likely", "Logprobs", "Model", "ReflexError"}
-    names |= {"Timeline", "Token", "load"}
+    names = {"Candidate", "Decision", "Generated", "Generation", "Lens", "Likely", "Logprobs", "Model"}
+    names |= {"ReflexError", "Taps", "Timeline", "Token", "Trace", "load"}
     assert set(reflex.__all__) == names
     for name in reflex.__all__:
         assert getattr(reflex, name).__name__ == name

@@ -1,0 +1,42 @@
+"""The examples of docs/lab.md run as they stand, one after the other, and say what the page says; so does README's first plot."""
+
+import re
+from pathlib import Path
+
+import pytest
+from real import locate
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_examples_of_the_page_run(capsys):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pytest.importorskip("pandas")
+    locate("smollm2")
+    pyplot.switch_backend("Agg")
+    names = {}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "lab.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 5
+    for block in blocks:
+        exec(compile(block, "docs/lab.md", "exec"), names)
+        shown = capsys.readouterr().out
+        assert all(said in shown for said in re.findall(r"# (\(.*?\)):", block)), shown
+        if "logprobs" in block:
+            mine, other = map(float, shown.splitlines()[0].split())
+            assert mine == pytest.approx(other, abs=1e-4)
+        if "spain" in block:
+            assert [line.split()[-1] for line in shown.splitlines()] == ["Madrid", "Madrid", "Paris"]
+    assert names["model"].close() is None
+
+
+def test_first_plot_of_the_readme():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    locate("smollm2")
+    pyplot.switch_backend("Agg")
+    lines = (ROOT / "README.md").read_text().partition("Three lines to the first plot")[2].split("\n\n")[1].splitlines()
+    assert len(lines) == 3 and all(line.startswith("    ") for line in lines)
+    names = {}
+    exec(compile("\n".join(line[4:] for line in lines), "README.md", "exec"), names)
+    assert len(pyplot.gcf().axes[0].texts) == 30 * 5, "a cell per layer and token"
+    pyplot.close("all")
+    names["model"].close()
