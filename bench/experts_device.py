@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import gpu_models, record
 from reflex import native
-from reflex.backends.cuda import driver, experts, launch
+from reflex.backends.cuda import driver, launch
 from reflex.open import open_model
 from reflex.sample import Sampling
 
@@ -123,15 +123,8 @@ def measure(path):
     body = {"prompt_512": prompt(session, ids, 512), "prompt_32": prompt(session, ids, 32), "decode_100": decode(session, ids)}
     body["decode_by"] = plan.decoder.why or "one kernel"
     body["token_bytes"], body["expert_bytes"] = bytes_of_token(file, used)
-    for ahead in range(4):
-        key, experts.AHEAD = f"graph_us_{ahead}", ahead
-        for graph, chain in plan.decoder.graphs.values():
-            graph.close()
-            chain.close()
-        plan.decoder.graphs.clear()
-        body[key] = gpu_models.graph_microseconds(plan, CONTEXT)
-        if not ahead:
-            body["kernels"] = kernels_of_token(plan)
+    body["graph_us"] = gpu_models.graph_microseconds(plan, CONTEXT)
+    body["kernels"] = kernels_of_token(plan)
     body["device_bytes"], body["phases"] = plan.device_bytes, gpu_models.phases(plan.device)
     session.close()
     file.close()
@@ -144,10 +137,9 @@ def table(body):
     for name, grid, count, spent in body["kernels"]:
         total += count * spent
         print(f"{name:<28} {grid:>9} x {count:3}  {spent:7.2f} us  {count * spent:8.1f} us per token")
-    graph, *others = (body[f"graph_us_{ahead}"]["median"] for ahead in range(4))
+    graph = body["graph_us"]["median"]
     share = body["token_bytes"] / graph / 1e3 / BANDWIDTH * 100
-    text = ", ".join(f"{spent:.0f}" for spent in others)
-    print(f"kernels by themselves {total:.0f} us; graph {graph:.0f} us; {text} with L2 asked for down, next, both; {layers} layers")
+    print(f"kernels by themselves {total:.0f} us; graph {graph:.0f} us; {layers} layers")
     print(f"decode: {body['decode_by']}; {body['token_bytes'] / 1e6:.0f} MB per token, {body['expert_bytes'] / 1e6:.0f} of experts")
     rate = body["decode_100"]["median"]
     print(f"decode {rate:.0f} tok/s at {CONTEXT}; the graph reads at {share:.1f} % of {BANDWIDTH:.0f} GB/s (goal: {GOAL})")

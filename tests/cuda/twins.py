@@ -241,7 +241,7 @@ def products(x, parts, mode, act, scale, whole=32):
             out[place] = out[place] + numpy.float32(scale) * values if mode == 1 else values
 
 
-@twin(r"linear_(row|dot|dota|dot1)_\w+")
+@twin(r"linear_(row|dot)_\w+")
 def linear_row(kind, grid, x, norm, normed, eps, columns, *rest):
     h = x[None, :columns]
     if normed:

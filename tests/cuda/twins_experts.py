@@ -82,7 +82,7 @@ def expert_sum(grid, x, routes, out, n, used, mode, scale):
 @twin(r"expert_gate_(\w+)")
 def expert_gate(
     kind, grid, x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize,
-    scale, out, act, *rest
+    scale, out, act, splits
 ):  # fmt: skip
     if not routed:
         words = {"used": used, "gating": GATINGS[gating], "renormalize": renormalize, "scale": scale}
@@ -96,7 +96,7 @@ def expert_gate(
 
 
 @twin(r"expert_down_(\w+)")
-def expert_down(kind, grid, g, hidden, weights, stride, rows, routes, used, out, mode, scale, splits, *ahead):
+def expert_down(kind, grid, g, hidden, weights, stride, rows, routes, used, out, mode, scale, splits):
     ids, shares = routes[used : 2 * used].astype(int), routes[:used]
     y = sum(
         share * (g[j * hidden : (j + 1) * hidden] @ matrix(weights[e * stride :], by_name(kind).id, rows, hidden).T)

@@ -26,16 +26,12 @@ SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down, from shared memory
 SHARED_BYTES = 96 << 10  # of it that expert_down may take
-DOWN, NEXT = 1, 2  # what L2 may be asked for: by expert_gate the matrices of expert_down, by that those of the next layer
-AHEAD = 0  # of these
-MOST_AHEAD = 16 << 20  # bytes of it
 
 
 class ExpertLaunches(Products):
     """Methods of Lowering for Experts records, and for their steps one by one."""
 
     arranged = None  # (routes, pairs per tile) for which the latest expert_order was launched
-    numbers = None  # of the program's steps, by identity
 
     # ---- steps ----
 
@@ -75,7 +71,7 @@ class ExpertLaunches(Products):
         hidden = self._to(record.gate.out, rows)
         if quick_gate:
             choice = logits, routes, int(routed), *settings[2:7]
-            self._gate_of_one(record, source, choice, hidden, quick_down)
+            self._gate_of_one(record, source, choice, hidden)
         else:
             self._gate_of_many(record, source, routes, hidden, rows)
         adding = record.mode == "add"
@@ -118,25 +114,19 @@ class ExpertLaunches(Products):
     def _quick_down(self, record):
         return self._quick("expert_down", record.down) and self._down_layout(record) is not None
 
-    def _gate_of_one(self, record, source, choice, out, quick_down):
+    def _gate_of_one(self, record, source, choice, out):
         kind, columns, count = self._size(record.gate)
         kernel = self.image.kernel("expert_gate_" + by_id(kind).name)
         splits, grid = self._strands_of(kernel, record.route.args["used"] * count, columns // 256)
-        ahead = 0, 0, 0
-        if quick_down and AHEAD & DOWN:
-            matrix, stride, *_ = self._stack(record.down)
-            ahead = matrix, stride, self._size(record.down)[2] * stride // self.file.tensors[record.down.weights[0]].shape[1] & -16
-            ahead = ahead if stride % 16 == 0 else (0, 0, 0)
         matrix, stride, *_ = self._stack(record.gate)
         stack = matrix, Own(self._matrix, record.up), stride, count
-        values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits, *ahead)
+        values = (*source, *stack, *choice, out, ACTIVATIONS[record.act], splits)
         self._add(kernel.name, (grid,), values, 5 * columns // 2)
 
     def _down_of_one(self, record, routes, hidden, out):
         kernel, splits, grid, shared = self._down_layout(record)
         columns, used, stack = self._size(record.down)[1], record.route.args["used"], self._stack(record.down)[:3]
-        ahead = Own(self._next_start, record.down), Own(self._next_bytes, record.down) if AHEAD & NEXT else 0
-        values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits, *ahead)
+        values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits)
         self._add(kernel.name, (grid,), values, shared)
 
     def _down_layout(self, record):
@@ -157,28 +147,6 @@ class ExpertLaunches(Products):
 
         found = self._strands_of(kernel, blocks(count, 1 if staged else 2), used * columns // 256, fits)
         return found and (kernel, *found, shared(found[0]))
-
-    def _next(self, step):
-        """(address, bytes) of the matrices that the products behind a step's mixture read first, as far as they lie together."""
-        steps = self.program.steps
-        if not self.numbers:
-            self.numbers = {id(step): i for i, step in enumerate(steps)}
-        at = self.numbers[id(step)]
-        end = next((i for i in range(at + 1, len(steps)) if steps[i].op == "route"), len(steps) + 1) - 1  # the next router
-        found = [self.file.tensors[other.weights[0]] for other in steps[at:end] if other.op == "linear"]
-        places = sorted((self.memory.weight(tensor), tensor.nbytes) for tensor in found)
-        if not places:
-            return self.memory.weight(self.file.tensors[step.weights[0]]), 0
-        start, stop = places[0][0] & -16, sum(places[-1])
-        if stop - start > 2 * sum(size for _, size in places):
-            stop = start + places[0][1]
-        return start, min(stop - start, MOST_AHEAD) & -16
-
-    def _next_start(self, step):
-        return self._next(step)[0]
-
-    def _next_bytes(self, step):
-        return self._next(step)[1]
 
     def _strands_of(self, kernel, units, row_blocks, fits=lambda splits: True):
         """(strands that share a unit by columns, blocks), whichever is done first, or None where none `fits`: getting started takes

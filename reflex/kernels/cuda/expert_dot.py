@@ -8,9 +8,7 @@ one of used * hidden columns; g: float32[used, hidden] from expert_gate; out: fl
 
 Every block of expert_gate finds the experts by itself, from the router's logits without a bias or groups (experts: up to 128;
 the settings are those of route.py), and the first one writes `routes` as route does; where `routed` says so, `routes` holds
-them already. used: up to 32; columns and hidden: multiples of 256. expert_gate asks L2 for `ahead` bytes of each expert's
-matrix at `down` and stride `down_stride`, which expert_down will read; that asks for `ahead` bytes at `following`. Both are
-multiples of 16.
+them already. used: up to 32; columns and hidden: multiples of 256.
 
 A strand of 16 lanes has a row of gate and up (expert_down: `held` neighbouring rows), which `splits` strands, any number, share
 by columns. A block has STRANDS // splits such units; grid: ceil(units / that), units being used * rows, or ceil(rows / held).
@@ -28,7 +26,7 @@ from .linear_dot import activated, stepper, strand_sum
 from .reductions import warp_sum
 from .route import NARROW, SOFTMAX, TAKEN, key_of, value_of, weigh
 
-MOST_USED, PIECE = 32, 4096  # bytes of an expert that L2 is asked for at once
+MOST_USED = 32
 FORMATS = bound()
 def threads_of(format, held):
     """Of a block that has a multiprocessor for itself: as many as have the registers for a block of weights of `held` rows."""
@@ -78,15 +76,6 @@ def quotient(a, b):
     return int32(ptx.divu(uint32(a), uint32(b)))
 
 
-@device
-def ask(start, ahead, index, count):
-    """L2 for the bytes from an address on; the thread is one of `count` that share this."""
-    at = int32(index * PIECE)
-    while at < ahead:
-        ptx.bulk_prefetch(start, at, uint32(min(int32(PIECE), int32(ahead - at))))
-        at = int32(at + count * PIECE)
-
-
 def _gate(format):
     words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, 2)
     warps, strands, all_words = threads // 32, threads // 16, 2 * format.record.words
@@ -96,7 +85,7 @@ def _gate(format):
 
     def expert_gate(
         x, norm, normed, eps, columns, gate, up, stride, rows, logits, routes, routed, experts, used, gating, renormalize, scale,
-        out, act, splits, down, down_stride, ahead,
+        out, act, splits,
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
@@ -134,9 +123,6 @@ def _gate(format):
             if lane < used:
                 routes[lane] = weight
                 routes[int32(lane + used)] = float32(ids[uint32(lane)])
-        if ahead and lane < used:  # lane: an expert, shared by the warps of the grid
-            start = ptx.address(down, ids[uint32(lane)] * down_stride)
-            ask(start, ahead, int32(cuda.blockIdx.x * warps + (tid >> 5)), int32(cuda.gridDim.x * warps))
         sums[0], sums[1] = float32(0), float32(0)
         b = first
         while b < blocks:
@@ -191,7 +177,7 @@ def _down(format, held):
         slot = int32(min(quotient(b, row_blocks), int32(used - 1)))
         return ptx.address(w, ids[uint32(slot)] * stride + int64(row - slot) * line)
 
-    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits, following, ahead):
+    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(partials, float32)
@@ -227,7 +213,6 @@ def _down(format, held):
         for r in range(held):
             load(at + r * below, first, t, wanted, raw, r * words)
             load_head(at + r * below, first, t, wanted, raw, r * words)
-        ask(ptx.address(following, int64(0)), ahead, int32(cuda.blockIdx.x + cuda.gridDim.x * tid), int32(cuda.gridDim.x * threads))
         weighted(v, 0, int32(4 * tid), columns, hidden, used, weights, tid, sh)
         weighted(v, 4, int32(4 * tid + stride4), columns, hidden, used, weights, tid, sh)
         i = int32(4 * tid + 2 * stride4)
@@ -261,8 +246,8 @@ def _down(format, held):
     return expert_down
 
 
-GATE = "FFifi" + "BBli" + "FFiiiiif" + "FiiBli"
-DOWN = "FiBliFiFifiBi"
+GATE = "FFifi" + "BBli" + "FFiiiiif" + "Fii"
+DOWN = "FiBliFiFifi"
 
 
 def held_down(format):

@@ -1,7 +1,7 @@
 """expert_down_<TYPE> (see expert_dot.py) for formats whose blocks are read in small words: a block of threads first copies the
 rows it has of each expert, which lie together, to shared memory, all at once, and unpacks them from there.
 
-`out`, `mode`, `scale`, `splits`, `following`, `ahead` and the grid are those of expert_dot's, with one row per unit. own =
+`out`, `mode`, `scale`, `splits` and the grid are those of expert_dot's, with one row per unit. own =
 STRANDS // splits rows of a matrix are a multiple of 16 bytes, as are `stride` and the place of the first matrix. Dynamic shared
 memory: 5/2 bytes for each of used * hidden columns and own rows of each expert.
 """
@@ -11,7 +11,7 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx, staged
 from .dots import bound
-from .expert_dot import DOWN, MOST_USED, ask, held_down, quotient, strand_sum, weigher
+from .expert_dot import DOWN, MOST_USED, held_down, quotient, strand_sum, weigher
 from .export import kernel
 from .linear_dot import stepper
 
@@ -25,7 +25,7 @@ def _down(format):
     load, load_head, step = format.load, format.load_head, stepper(format, 1)
     weighted = weigher()
 
-    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits, following, ahead):
+    def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(STRANDS, float32)
@@ -65,7 +65,6 @@ def _down(format):
                 piece = int32(piece + THREADS)
             ptx.cp_async_commit()
             last = int32(used * pieces)
-        ask(ptx.address(following, int64(0)), ahead, int32(cuda.blockIdx.x + cuda.gridDim.x * tid), int32(cuda.gridDim.x * THREADS))
         weighted(v, 0, int32(4 * tid), columns, hidden, used, weights, tid, sh)
         weighted(v, 4, int32(4 * tid + 4 * THREADS), columns, hidden, used, weights, tid, sh)
         i = int32(4 * tid + 8 * THREADS)

@@ -6,17 +6,15 @@ matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows
 bias; 1: out += scale * (y + bias), out not being x; 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu, 1 gelu).
 
 Every block rounds the activations to 15-bit integers with a scale per 32 (dots.py). A strand is 16 lanes, which read four
-blocks of 256 weights of `held` rows at a time; `splits` (1, 2, 4, 8, 16) strands share these rows by columns. Units of `held`
+blocks of 256 weights of two rows at a time; `splits` (1, 2, 4, 8, 16) strands share these rows by columns. Units of two
 neighbouring rows of a matrix (mode 2: of one row of both) are dealt to the strands; a block of 256 threads takes 16 / splits
 units at a time and goes on with those `grid` times as many further: grid may be anything up to ceil(units * splits / 16), units
-being the sum of ceil(rows / held) (mode 2: rows). Dynamic shared memory: 5/2 bytes per column.
+being the sum of ceil(rows / 2) (mode 2: rows). Dynamic shared memory: 5/2 bytes per column.
 
 mode may have flags: LATE lets the next launch start only when this one has waited, and a launch with BESIDE behind it does not
 wait before it begins, but before it ends: two products of one input, with 0 as their mode, run at once.
 
-linear_dot_<TYPE> holds 2 rows; linear_dota_<TYPE> too, and asks L2 for all of its first rows before it waits;
-linear_dot1_<TYPE> holds 1, for few rows (modes 0 and 1 only). The first blocks are asked for before the kernel waits for its
-input, the next ones as soon as a block's words are used.
+The first blocks are asked for before the kernel waits for its input, the next ones as soon as a block's words are used.
 """
 
 from numba import cuda
@@ -31,7 +29,8 @@ WARPS = 8
 LATE, BESIDE = 4, 8  # flags of mode
 THREADS = 32 * WARPS
 STRANDS = THREADS // 16
-PARTS = 2 * 2 * WARPS + WARPS
+HELD = 2  # rows of a strand
+PARTS = 2 * HELD * WARPS + WARPS
 FORMATS = bound()
 silu, gelu = FORMULAS.values()
 prepare, sum_of = preparer(THREADS), adder(WARPS)
@@ -54,15 +53,15 @@ def pick(segment, a, b, c):
 
 
 @device
-def locate(unit, held, mode, rows0, rows1):
+def locate(unit, mode, rows0, rows1):
     """(matrix, first row) of a unit."""
     segment, row = int32(0), unit
     if mode != 2:
-        row = int32(unit * held)
-        if row >= int32((rows0 + held - 1) & -held):
-            segment, row = int32(1), int32(row - int32((rows0 + held - 1) & -held))
-            if row >= int32((rows1 + held - 1) & -held):
-                segment, row = int32(2), int32(row - int32((rows1 + held - 1) & -held))
+        row = int32(HELD * unit)
+        if row >= int32((rows0 + HELD - 1) & -HELD):
+            segment, row = int32(1), int32(row - int32((rows0 + HELD - 1) & -HELD))
+            if row >= int32((rows1 + HELD - 1) & -HELD):
+                segment, row = int32(2), int32(row - int32((rows1 + HELD - 1) & -HELD))
     return segment, row
 
 
@@ -139,23 +138,22 @@ def stepper(format, held):
     return step
 
 
-def _kernel(format, held, ahead):
-    words, count, half = held * format.record.words, held, held >> 1
-    load, load_head, step = format.load, format.load_head, stepper(format, held)
+def _kernel(format):
+    words = HELD * format.record.words
+    load, load_head, step = format.load, format.load_head, stepper(format, HELD)
     nbytes, row_words = format.record.nbytes, format.record.words
 
     @device
     def start_of(unit, mode, columns, w0, rows0, w1, rows1, w2, rows2):
         """(address of a unit's first row, bytes to its second)."""
-        segment, row = locate(unit, held, mode, rows0, rows1)
+        segment, row = locate(unit, mode, rows0, rows1)
         stride = int64(int32(columns >> 8) * nbytes)
         at = ptx.address(pick(segment, w0, w1, w2), row * stride)
         below = int64(0)
-        if held == 2:
-            if mode == 2:
-                below = ptx.address(w1, int64(0)) - ptx.address(w0, int64(0))
-            elif row + 1 < pick(segment, rows0, rows1, rows2):
-                below = stride
+        if mode == 2:
+            below = ptx.address(w1, int64(0)) - ptx.address(w0, int64(0))
+        elif row + 1 < pick(segment, rows0, rows1, rows2):
+            below = stride
         return at, below
 
     @device
@@ -165,7 +163,7 @@ def _kernel(format, held, ahead):
         """What lies in `out` (mode 1) or the bias (others) of a row, asked for early: it takes a while."""
         value = float32(0)
         if owner and index < units:
-            segment, row = locate(index, held, mode, rows0, rows1)
+            segment, row = locate(index, mode, rows0, rows1)
             if mode == 2:
                 segment = which
             else:
@@ -181,10 +179,10 @@ def _kernel(format, held, ahead):
     def finished(tid, splits, log_splits):
         """Of the row that a thread finishes: which of the units, which of its rows, and whether there is one."""
         lane = int32(tid & 31)
-        turn, which = int32((tid >> 4) >> log_splits), int32(lane & (held - 1))
-        owner = int32(1 if int32(lane & int32(16 * splits - 1)) < held else 0)
+        turn, which = int32((tid >> 4) >> log_splits), int32(lane & 1)
+        owner = int32(1 if int32(lane & int32(16 * splits - 1)) < HELD else 0)
         if splits > 2:
-            turn, owner = int32(tid >> half), int32(1 if tid < int32(held << int32(4 - log_splits)) else 0)
+            turn, owner = int32(tid >> 1), int32(1 if tid < int32(HELD << int32(4 - log_splits)) else 0)
         return turn, which, owner
 
     def linear_dot(
@@ -197,7 +195,7 @@ def _kernel(format, held, ahead):
         sh = cuda.shared.array(0, uint32, alignment=128)
         parts = cuda.shared.array(PARTS, float32, alignment=16)
         raw = cuda.local.array(words, uint32)
-        sums = cuda.local.array(count, float32)
+        sums = cuda.local.array(HELD, float32)
         tid = int32(cuda.threadIdx.x)
         lane = int32(tid & 31)
         t = int32(lane & 3)
@@ -205,7 +203,7 @@ def _kernel(format, held, ahead):
         padded = int32(blocks << 8)
         units = rows0
         if mode != 2:
-            units = int32(int32((rows0 + half) >> half) + int32((rows1 + half) >> half) + int32((rows2 + half) >> half))
+            units = int32(int32((rows0 + 1) >> 1) + int32((rows1 + 1) >> 1) + int32((rows2 + 1) >> 1))
         log_splits = int32(ptx.popc(uint32(splits - 1)))
         log_units = int32(4 - log_splits)
         strand = int32(tid >> 4)
@@ -216,15 +214,9 @@ def _kernel(format, held, ahead):
         unit = int32(min(int32((group << log_units) + mine), int32(units - 1)))
         at, below = start_of(unit, mode, columns, w0, rows0, w1, rows1, w2, rows2)
         wanted = uint32(1 if first < blocks else 0)
-        for r in range(held):
+        for r in range(HELD):
             load(at + r * below, first, t, wanted, raw, r * row_words)
             load_head(at + r * below, first, t, wanted, raw, r * row_words)
-        if ahead:  # the rest of the first rows, into L2
-            ask = int32((tid & 15) * 128)
-            while ask < int32(blocks * nbytes):
-                for r in range(held):
-                    ptx.prefetch_l2(at + r * below, ask)
-                ask = int32(ask + 2048)
         if how & BESIDE:
             ptx.pdl_beside()
         else:
@@ -242,7 +234,7 @@ def _kernel(format, held, ahead):
         side = int32(WARPS)
         while group < goal:
             following = int32(group + cuda.gridDim.x)
-            for r in range(held):
+            for r in range(HELD):
                 sums[r] = float32(0)
             b = first
             while b < blocks:
@@ -262,19 +254,19 @@ def _kernel(format, held, ahead):
             factor = float32(1)
             if normed:
                 factor = ptx.rsqrt(sum_of(parts) / float32(columns) + eps)
-            y = strand_sum(sums, held, lane)
+            y = strand_sum(sums, HELD, lane)
             if splits > 1:
                 y += ptx.shfl_xor(y, int32(16))
             if splits > 2:
-                if lane < held:
-                    parts[uint32(side + held * (tid >> 5) + lane)] = y
+                if lane < HELD:
+                    parts[uint32(side + HELD * (tid >> 5) + lane)] = y
                 cuda.syncthreads()
                 if owner:
-                    slot = int32(side + held * (turn << (log_splits - 1)) + which)
+                    slot = int32(side + HELD * (turn << (log_splits - 1)) + which)
                     y = parts[uint32(slot)]
                     for k in range(1, WARPS):
                         if k < splits >> 1:
-                            y += parts[uint32(slot + held * k)]
+                            y += parts[uint32(slot + HELD * k)]
                 side = int32(4 * WARPS - side)
             y *= factor
             index = int32((group << log_units) + turn)
@@ -285,7 +277,7 @@ def _kernel(format, held, ahead):
                 if owner and which == 0 and index < units:
                     out0[index] = float32(activated(act, y) * up)
             elif owner and index < units:
-                segment, row = locate(index, held, mode, rows0, rows1)
+                segment, row = locate(index, mode, rows0, rows1)
                 row = int32(row + which)
                 if row < pick(segment, rows0, rows1, rows2):
                     if mode == 1:
@@ -306,16 +298,7 @@ def _kernel(format, held, ahead):
 
 
 SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifi"
-VARIANTS = {"": (2, False), "a": (2, True), "1": (1, False)}  # rows held, whether L2 is asked for the first units
-
-
-def _declare(format, variant):
-    held, ahead = VARIANTS[variant]
-    blocks = 3 if held * format.record.words < 30 else 2
-    name = f"linear_dot{variant}_{format.block.name}"
-    kernel(SIGNATURE, threads=THREADS, blocks=blocks, name=name)(_kernel(format, held, ahead))
-
 
 for _format in FORMATS.values():
-    for _variant in VARIANTS:
-        _declare(_format, _variant)
+    _blocks = 3 if HELD * _format.record.words < 30 else 2
+    kernel(SIGNATURE, threads=THREADS, blocks=_blocks, name=f"linear_dot_{_format.block.name}")(_kernel(_format))

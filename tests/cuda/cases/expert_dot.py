@@ -42,7 +42,7 @@ def shared(columns):
     return 5 * columns // 2
 
 
-def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=False, ahead=0, emulate=True, **words):
+def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=False, emulate=True, **words):
     experts = words.pop("experts", EXPERTS)
     stacks = [Stack(block, rows, columns, random, experts) for _ in range(2)]
     x, norm, eps = random.standard_normal(columns, "f4") * numpy.float32(30), random.standard_normal(columns, "f4"), 1e-6
@@ -54,10 +54,9 @@ def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=Fals
     g, u = (numpy.stack([s.values[e].astype("f8") @ h for e in ids]) for s in stacks)
     wanted = UNITS[list(FORMULAS)[act]](g, u)
     error = max(noise(s.values[ids].reshape(-1, columns), h) for s in stacks) * max(1, numpy.abs(g).max(), numpy.abs(u).max())
-    down = numpy.zeros(experts * max(ahead, 128), "u1")
     args = [
         x, norm, int(normed), eps, columns, stacks[0].bytes, stacks[1].bytes, stacks[0].stride, rows, *choice,
-        numpy.full((used, rows), numpy.nan, "f4"), act, splits, down, max(ahead, 128), ahead,
+        numpy.full((used, rows), numpy.nan, "f4"), act, splits,
     ]  # fmt: skip
     own = threads_of(FORMATS[block.id], 2) // 16 // splits
     made = Case(
@@ -68,7 +67,7 @@ def gate(label, block, used, rows, columns, random, act=0, splits=1, normed=Fals
     return made
 
 
-def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=True, experts=EXPERTS, ahead=0):
+def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=True, experts=EXPERTS):
     stack, held = Stack(block, rows, hidden, random, experts), held_down(FORMATS[block.id])
     g = random.standard_normal((used, hidden), "f4")
     ids, weights = random.permutation(experts)[:used], random.random(used)
@@ -77,21 +76,7 @@ def down(label, block, used, hidden, rows, random, mode=0, splits=1, emulate=Tru
     matrix = numpy.concatenate([stack.values[e] for e in ids], 1).astype("f8")
     out, scale = random.standard_normal(rows, "f4"), 0.5
     wanted = out + scale * (matrix @ h) if mode else matrix @ h
-    args = [
-        g,
-        hidden,
-        stack.bytes,
-        stack.stride,
-        rows,
-        routes,
-        used,
-        out,
-        mode,
-        scale,
-        splits,
-        numpy.zeros(ahead + 16, "u1"),
-        ahead,
-    ]
+    args = [g, hidden, stack.bytes, stack.stride, rows, routes, used, out, mode, scale, splits]
     own = threads_of(FORMATS[block.id], held) // 16 // splits
     staged = 0 if held == 2 else used * own * stack.stride // rows
     grid = (rows + held * own - 1) // (held * own)
@@ -111,9 +96,9 @@ def cases():
     random = numpy.random.default_rng(41)
     for block in BLOCKS:
         yield gate("small", block, 2, 30, 256, random, **PLAIN)
-        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, ahead=4112, **OTHER)
+        yield gate("splits", block, 3, 5, 1280, random, act=1, splits=2, normed=True, **OTHER)
         yield down("small", block, 2, 256, 104, random, splits=2)
-        yield down("splits", block, 3, 768, 8, random, mode=1, splits=3, ahead=8208)
+        yield down("splits", block, 3, 768, 8, random, mode=1, splits=3)
     sums = PLAIN | {"renormalize": False, "experts": 100}
     yield gate("sums", BLOCKS[0], 8, 3, 256, random, **sums)
     yield gate("routed", BLOCKS[0], 2, 3, 256, random, **PLAIN | {"routed": True})
@@ -125,7 +110,6 @@ def bench():
     random = numpy.random.default_rng(42)
     big = PLAIN | {"experts": 32}
     for block in BLOCKS:
-        for ahead in (0, 884736):
-            yield gate(f"8x768x2048 ahead {ahead}", block, 8, 768, 2048, random, normed=True, ahead=ahead, emulate=False, **big)
+        yield gate("8x768x2048", block, 8, 768, 2048, random, normed=True, emulate=False, **big)
         for splits in (6, 3, 2):  # with one, the rows of Q6_K need more shared memory than there is
             yield down(f"8x768x2048 s{splits}", block, 8, 768, 2048, random, mode=1, splits=splits, emulate=False, experts=32)

@@ -19,15 +19,15 @@ def shared_bytes(columns):
     return (columns + 255) // 256 * 256 // 2 * 5
 
 
-def units(matrices, mode, held):
-    return matrices[0].rows if mode == 2 else sum((m.rows + held - 1) // held for m in matrices)
+def units(matrices, mode):
+    return matrices[0].rows if mode == 2 else sum((m.rows + 1) // 2 for m in matrices)
 
 
-def kernel(matrices, held):
-    return f"linear_dot{'' if held == 2 else held}_{matrices[0].block.name}"
+def kernel(matrices):
+    return f"linear_dot_{matrices[0].block.name}"
 
 
-def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False, grid=None, scale=1.0, held=2):
+def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False, grid=None, scale=1.0):
     x = random.standard_normal(columns, "float32") * numpy.float32(30)
     norm = random.standard_normal(columns, "float32")
     eps = 1e-6
@@ -55,9 +55,9 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
         args += m.arguments(out)
     args += NOTHING * (3 - len(matrices)) + [mode, act, scale, splits]
     largest = min(numpy.abs(w).max() for w in wanted)  # each result is compared with its own largest value
-    goal = (units(matrices, mode, held) * splits + 15) // 16
+    goal = (units(matrices, mode) * splits + 15) // 16
     return Case(
-        f"{label}-{held}", kernel(matrices, held), grid or goal, args, {10 + 6 * i: w for i, w in enumerate(wanted)},
+        label, kernel(matrices), grid or goal, args, {10 + 6 * i: w for i, w in enumerate(wanted)},
         shared=shared_bytes(columns), tolerance=3 * noise / largest + 1e-6,
     )  # fmt: skip
 
@@ -65,24 +65,19 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
 def cases():
     random = numpy.random.default_rng(8)
     for block in fast():
-        for held in (2, 1):
-            yield case("small", [Matrix(block, 1, 256, random)], 256, random, held=held)
-            yield case("odd", [Matrix(block, 33, 1280, random)], 1280, random, splits=2, grid=2, held=held)
-            three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 16)]
-            yield case("three", three, 768, random, normed=True, held=held)
+        yield case("small", [Matrix(block, 1, 256, random)], 256, random)
+        yield case("odd", [Matrix(block, 33, 1280, random)], 1280, random, splits=2, grid=2)
+        three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 16)]
+        yield case("three", three, 768, random, normed=True)
         pair = [Matrix(block, 37, 1024, random), Matrix(block, 37, 1024, random, biased=True)]
         for splits in (1, 4):
             yield case(f"gated-{splits}", pair, 1024, random, mode=2, act=splits // 4, splits=splits, normed=True)
         yield flagged(case("late", pair[:1], 1024, random), 4)
         yield flagged(case("beside", pair[:1], 1024, random), 8)
-        yield ahead(case("ahead", pair[:1], 1024, random, grid=2))
     block = fast()[0]
     for splits in (1, 2, 4, 8, 16):
-        for held in (2, 1):
-            some = [Matrix(block, 9, 2304, random, biased=True)]
-            yield case(
-                f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=2 if splits == 8 else None, held=held
-            )
+        some, grid = [Matrix(block, 9, 2304, random, biased=True)], 2 if splits == 8 else None
+        yield case(f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, grid=grid)
 
 
 def flagged(made, flags):
@@ -90,33 +85,23 @@ def flagged(made, flags):
     return made
 
 
-def ahead(made):
-    made.kernel = made.kernel.replace("dot_", "dota_")
-    return made
-
-
 def layouts(matrices, columns, mode):
-    """(variant, splits, grid) worth comparing."""
-    for held, variants in ((2, ("", "a")), (1, ("1",))):
-        for splits in (1, 2, 4, 8):
-            goal = (units(matrices, mode, held) * splits + 15) // 16
-            enough = splits * LANES_BLOCKS < 2 * (columns // 256) and (splits == 1 or goal <= 8 * MULTIPROCESSORS)
-            if not enough or (held == 1 and (mode == 2 or goal > 6 * MULTIPROCESSORS)):
-                continue
+    """(splits, grid) worth comparing."""
+    for splits in (1, 2, 4, 8):
+        goal = (units(matrices, mode) * splits + 15) // 16
+        if splits * LANES_BLOCKS < 2 * (columns // 256) and (splits == 1 or goal <= 8 * MULTIPROCESSORS):
             for grid in sorted({min(goal, MULTIPROCESSORS * 2), min(goal, MULTIPROCESSORS * 3)}):
-                for variant in variants:
-                    yield variant, splits, grid
+                yield splits, grid
 
 
-def timed(label, variant, matrices, columns, mode, splits, grid):
+def timed(label, matrices, columns, mode, splits, grid):
     x = numpy.ones(columns, "float32")
     args = [x, x.copy(), int(label not in ("o", "down")), 1e-6, columns]
     for m in matrices:
         args += m.arguments(m.out)
     args += NOTHING * (3 - len(matrices)) + [mode, 0, 1.0, splits]
-    name = f"linear_dot{variant}_{matrices[0].block.name}"
     made = Case(
-        f"{label}-{columns if mode != 1 else matrices[0].rows} s{splits} g{grid}", name, grid, args, {},
+        f"{label}-{columns if mode != 1 else matrices[0].rows} s{splits} g{grid}", kernel(matrices), grid, args, {},
         shared=shared_bytes(columns), emulate=False,
     )  # fmt: skip
     made.bytes = sum(len(m.bytes) for m in matrices)
@@ -133,7 +118,5 @@ def bench():
                 ("gate-up", (feed, feed), width, 2), ("down", (width,), feed, 1), ("head", (151936,), width, 0),
             ):  # fmt: skip
                 matrices = [Weights(block, r, columns, random) for r in rows]
-                for variant, splits, grid in layouts(matrices, columns, mode):
-                    if width == 2560 and variant:
-                        continue
-                    yield timed(label, variant, matrices, columns, mode, splits, grid)
+                for splits, grid in layouts(matrices, columns, mode):
+                    yield timed(label, matrices, columns, mode, splits, grid)
