@@ -1,10 +1,4 @@
-"""Tiny vocabularies for tokenizer tests: keys of byte-level and unigram files, and a fixture that loads them."""
-
-import pytest
-from gguf_bytes import Gguf
-
-from reflex import tokenizer
-from reflex.gguf import reader
+"""Tiny vocabularies for tokenizer tests: keys of byte-level and unigram files."""
 
 K = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -71,18 +65,3 @@ def spm_keys(pieces=PIECES, **changes):
     }
     keys.update(changes)
     return [(K + name, *value) for name, value in keys.items() if value is not None]
-
-
-@pytest.fixture
-def load(tmp_path):
-    opened = []
-
-    def make(keys):
-        path = tmp_path / f"{len(opened)}.gguf"
-        path.write_bytes(bytes(Gguf(keys=[("general.architecture", "string", "test"), *keys]).data))
-        opened.append(reader.open_model(str(path)))
-        return tokenizer.load(opened[-1])
-
-    yield make
-    for file in opened:
-        file.close()

@@ -90,7 +90,7 @@ def command(name):
     try:
         module = __import__(full, None, None, ["run"])
     except ModuleNotFoundError as error:
-        if error.name != full:
+        if error.name not in (full, "typer"):  # without Typer, the word that names the Typer app is no command either
             raise
         return None
     return module if hasattr(module, "PARAMETERS") else None

@@ -270,3 +270,9 @@ def test_unexpected_errors_are_one_line_unless_traced(tree):
     line = expect(process.reflex("smoke", root=tree), 8, "internal", "no_such_thing", "--trace")
     traced = process.reflex("smoke", "--trace", root=tree).stderr.decode()
     assert "Traceback" in traced and traced.splitlines()[-1] == line
+
+
+@pytest.mark.parametrize("word", ["app", "page", "nonsense"])
+def test_what_is_no_command_is_said_where_typer_is_not_installed(word):
+    done = process.reflex(word, "x", before="sys.modules['typer'] = None")
+    expect(done, 8, "internal", "needs typer", "pip install typer")

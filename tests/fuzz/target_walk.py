@@ -1,9 +1,12 @@
 """The native header walk alone, as often as possible: walk.c makes the inputs, between guard pages, and checks what comes out."""
 
 import ctypes
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
+from child import UnusableError
 from guarded import Guarded
 from target_header import seeds
 
@@ -37,17 +40,21 @@ class Run(ctypes.Structure):
 
 def compiled():
     """walk_many of walk.c, compiled into build/fuzz when the source is newer."""
+    if not shutil.which("cc"):
+        raise UnusableError("walk.c needs a C compiler, and there is no cc here")
     source, made = HERE / "walk.c", HERE.parents[1] / "build" / "fuzz" / "walk.so"
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
         made.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+        own = made.with_suffix(f".{os.getpid()}")  # several workers may compile at once
+        subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(own), str(source)], check=True)
+        own.replace(made)
     function = ctypes.CDLL(str(made)).walk_many
     function.restype, function.argtypes = ctypes.c_int64, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64)
     return function
 
 
 class Target:
-    batch = BATCH
+    took = BATCH
 
     def __init__(self):
         files = list(seeds())
