@@ -15,6 +15,7 @@ import time
 import zlib
 from pathlib import Path
 
+STARTED = time.monotonic()
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(p) for p in (ROOT, ROOT / "tests", ROOT / "tests" / "pure", HERE) if str(p) not in sys.path]
@@ -159,7 +160,7 @@ class Child:
         """Inputs until `count` executions or `seconds`; guided: those that reach a line or an outcome first are gone on from."""
         random, known = randoms.Random(seed), corpus(self.target.__module__.removeprefix("target_"))
         lines = (Monitored if hasattr(sys, "monitoring") else Traced)() if guided else None
-        until = time.monotonic() + seconds
+        until = STARTED + seconds
         kept = self.replay(known, lines)
         while self.done < count and time.monotonic() < until:
             old = kept and random.random() < 0.7
