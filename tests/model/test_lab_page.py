@@ -24,6 +24,9 @@ def test_examples_of_the_page_run(capsys):
         if "logprobs" in block:
             mine, other = map(float, shown.splitlines()[0].split())
             assert mine == pytest.approx(other, abs=1e-4)
+        if "without_head_4" in block:
+            plain, without = map(float, shown.split())
+            assert plain > 0.99 and without < 0.9, "the head that reads the country"
         if "spain" in block:
             assert [line.split()[-1] for line in shown.splitlines()] == ["Madrid", "Madrid", "Paris"]
     assert names["model"].close() is None
