@@ -102,12 +102,12 @@ def lens(walk, ids, known, layers, rows, top, logits):
     found = {"top_ids": np.empty((*sizes, top), np.int32), "top_logprobs": np.empty((*sizes, top))}
     found |= {"next_logprobs": np.full(sizes, np.nan), "entropies": np.empty(sizes)}
     found["logits"] = np.empty((*sizes, walk.program.vocabulary), np.float32) if logits else None
-    for i, point in enumerate(progress(points, "layers")):
-        j = 0
-        for part in walk.lens(states[point.name]):
-            for scores in part:
-                read(scores, found, i, j, ids, int(rows[j]))
-                j += 1
+    stacked, place = np.concatenate([states[point.name] for point in points]), 0
+    for part in progress(walk.lens(stacked), "parts"):
+        for scores in part:
+            i, j = divmod(place, len(rows))
+            read(scores, found, i, j, ids, int(rows[j]))
+            place += 1
     for array in found.values():
         if array is not None:
             array.setflags(write=False)

@@ -1,5 +1,7 @@
 """The logit lens: the last layer says what the model says, every layer what its residual stream through the model's head says."""
 
+import signal
+
 import numpy as np
 import pytest
 from inside import FAMILIES, Inside
@@ -89,6 +91,43 @@ def test_many_logits_come_in_parts(load, monkeypatch):
     whole = model.lens(IDS)
     monkeypatch.setattr(model._looking(None).walk, "most_logits", 5)
     assert model.lens(IDS) == whole
+
+
+@pytest.mark.parametrize("ask", ["trace", "lens"])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_ctrl_c_leaves_the_model_usable(load, monkeypatch, ask, number):
+    """A real signal, which arrives before the step that runs as the `number`-th part."""
+    model = load("gemma3")
+    timeline = model.session(IDS)
+    before, look = timeline.logits(), model._looking(None).walk
+    inner, count = look.run, 0
+
+    def run(first, last):
+        nonlocal count
+        count += 1
+        if count == number:
+            signal.raise_signal(signal.SIGINT)
+        inner(first, last)
+
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(look, "run", run)
+            getattr(model, ask)(IDS)
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    assert np.array_equal(timeline.logits(), before) and np.array_equal(model.trace(IDS, "logits")["logits"][-1], before)
+
+
+def test_looking_inside_while_a_text_is_generated(load):
+    model = load("qwen3")
+    want = model.generate(IDS, max_tokens=6).token_ids
+    made = []
+    for event in model.generate(IDS, max_tokens=6, stream=True):
+        made.append(event.id)
+        model.lens(IDS[::-1], layers=0)
+        model.patch(IDS[:5], {"layers.1.heads": 0})
+    assert tuple(made[:6]) == want
 
 
 def test_enough_models_scale_or_cap_their_logits():
