@@ -1,12 +1,19 @@
 """The examples of docs/lab.md run as they stand, one after the other, and say what the page says; so does README's first plot."""
 
+import html
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from real import locate
 
+import reflex
+
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import lens_picture  # noqa: E402
 
 
 def test_examples_of_the_page_run(capsys):
@@ -43,3 +50,14 @@ def test_first_plot_of_the_readme():
     assert len(pyplot.gcf().axes[0].texts) == 30 * 5, "a cell per layer and token"
     pyplot.close("all")
     names["model"].close()
+
+
+def test_the_committed_picture_is_of_this_model():
+    """Each cell's text, in order; by the reference backend, whose rounding depends least on the processor."""
+    pictures = pytest.importorskip("reflex.lab.pictures")
+    with reflex.load(str(locate("smollm2")), backend="reference") as model:
+        found = model.lens(lens_picture.TEXT, layers=lens_picture.LAYERS)
+    want = pictures.spelled([best[0] for row in found.top_texts for best in row])
+    texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", lens_picture.FILE.read_text())]
+    at = texts.index("after layer") + 1
+    assert [text.strip() for text in texts[at : at + len(want)]] == [text.strip() for text in want], "run bench/lens_picture.py"
