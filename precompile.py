@@ -37,10 +37,16 @@ CACHE = ROOT / "cache"
 OBJECTS = ROOT / "build" / "objects"
 HOST = ROOT / "reflex" / "kernels" / "host"
 CUDA = "cuda"  # the level of a worker that makes PTX
+BLOBS = ("host", "encode")  # files of a level: <blob>-<level>.bin. What no model needs to run lies apart: no cold start reads it
 
 
 def stems():
     return sorted(p.stem for p in HOST.glob("*.py") if p.stem != "__init__")
+
+
+def blob_of(stem):
+    """The blob that a kernel file goes into: the one that its name begins with."""
+    return next((blob for blob in BLOBS if stem.startswith(f"{blob}_")), BLOBS[0])
 
 
 # ---- host objects ---------------------------------------------------------------------------------------
@@ -172,10 +178,10 @@ def compile_all(tasks, jobs):
 # ---- blobs -----------------------------------------------------------------------------------------------
 
 
-def build_blob(level):
-    """Link all objects of a level; returns (file bytes, {name: [offset, arity]})."""
+def build_blob(level, blob):
+    """Link the objects of a blob for a level; returns (file bytes, {name: [offset, arity]})."""
     objects, tables, arities = [], {}, {}
-    for stem in stems():
+    for stem in (stem for stem in stems() if blob_of(stem) == blob):
         object_path, facts_path = _object_paths(stem, level)
         facts = json.loads(facts_path.read_text())
         if facts["entries"]:
@@ -211,16 +217,16 @@ def sources_digest():
     return digest.hexdigest()
 
 
-def build_host(chosen):
-    """Write the blob of every level; returns the manifest's entries."""
+def build_host(chosen, blob):
+    """Write a blob for every level; returns the manifest's entries."""
     entries = {}
     for level in chosen:
-        data, symbols = build_blob(level)
-        entries[level] = _write(f"host-{level}.bin", data) | {
+        data, symbols = build_blob(level, blob)
+        entries[level] = _write(f"{blob}-{level}.bin", data) | {
             "flags": sorted(dict(native.MACHINE_LEVELS[TARGETS[level].machine])[level]),
             "kernels": symbols,
         }
-        print(f"host-{level}.bin: {len(symbols)} symbols, {len(data)} bytes")
+        print(f"{blob}-{level}.bin: {len(symbols)} symbols, {len(data)} bytes")
     return entries
 
 
@@ -256,12 +262,12 @@ def build(targets, jobs):
         manifest |= {"cuda_compiler": ptxas.compiler(), "cuda_sources": images.sources_digest(ptxas.compiler())}
     compile_all([*(cuda_tasks(objects) if gpus else ()), *host_tasks(host)], jobs)
     _refuse_edits(before, objects)
-    manifest |= {"host": build_host(host), "starter": build_starter(host) if host else None}
+    manifest |= {blob: build_host(host, blob) for blob in BLOBS} | {"starter": build_starter(host) if host else None}
     if gpus:
         manifest["cuda"] = build_cuda(objects, gpus, jobs)
         _refuse_edits(before, objects)
-    kept = {entry["file"] for part in ("host", "cuda") for entry in manifest.get(part, {}).values()}
-    for old in [*CACHE.glob("host-*.bin"), *CACHE.glob("cuda-*.bin")]:
+    kept = {entry["file"] for part in (*BLOBS, CUDA) for entry in manifest.get(part, {}).values()}
+    for old in [path for part in (*BLOBS, CUDA) for path in CACHE.glob(f"{part}-*.bin")]:
         if old.name not in kept:
             old.unlink()
     write_atomically(CACHE / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
@@ -290,7 +296,7 @@ def check():
     if stale:
         problems.append("cache is older than the kernel sources: run python precompile.py")
     starter = manifest.get("starter")
-    entries = [*manifest["host"].items(), *manifest.get("cuda", {}).items()]
+    entries = [item for part in (*BLOBS, CUDA) for item in manifest.get(part, {}).items()]
     for level, entry in [*entries, *([(starter["level"], starter)] if starter else [])]:
         path = CACHE / entry["file"]
         if not path.exists():

@@ -61,19 +61,19 @@ def _cache():
     folder = Path(native.cache_folder())
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-        entries = {level: (entry["file"], entry["sha256"]) for level, entry in manifest["host"].items()}
+        entries = [(entry["file"], entry["sha256"]) for kind in ("host", "encode") for entry in manifest[kind].values()]
     except (OSError, ValueError, KeyError) as error:
         yield Check("cache", "fail", f"{folder}/manifest.json: {error}", native.REPAIR)
         return
-    for level, (name, digest) in sorted(entries.items()):
+    for name, digest in entries:
         try:
             whole = hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
         except OSError as error:
             yield Check("cache", "fail", f"{name}: {error.strerror}", native.REPAIR)
             continue
-        yield Check("cache", "ok", f"{level} whole") if whole else Check("cache", "fail", f"{name} is damaged", native.REPAIR)
+        yield Check("cache", "ok", f"{name} whole") if whole else Check("cache", "fail", f"{name} is damaged", native.REPAIR)
     best = native.usable_levels()[:1]
-    if best and best[0] not in entries:
+    if best and best[0] not in manifest["host"]:
         yield Check("cache", "warn", f"no blob for {best[0]}, the best level here", f"run: python precompile.py --only {best[0]}")
     try:
         native.library()

@@ -302,22 +302,25 @@ def load(path, expected_level=None):
 _library = []
 
 
+def best_blob(kind):
+    """Map `<kind>-<level>.bin` of the best ISA level this machine runs and the cache holds; a Library."""
+    levels = usable_levels()
+    folder = cache_folder()
+    if not levels:
+        known = " or ".join(MACHINE_LEVELS)
+        raise KernelCacheError("no kernels exist for this CPU", known, machine(), remedy="use --backend reference")
+    for level in levels:
+        path = f"{folder}/{kind}-{level}.bin"
+        try:
+            _fstat_path(path)
+        except OSError:
+            continue
+        return load(path, level)
+    raise KernelCacheError("kernel cache is missing", f"{kind}-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
+
+
 def library():
-    """The blob of the best ISA level this machine runs and the cache holds; mapped once per process."""
+    """The kernels that run models; mapped once per process."""
     if not _library:
-        levels = usable_levels()
-        folder = cache_folder()
-        if not levels:
-            known = " or ".join(MACHINE_LEVELS)
-            raise KernelCacheError("no kernels exist for this CPU", known, machine(), remedy="use --backend reference")
-        for level in levels:
-            path = f"{folder}/host-{level}.bin"
-            try:
-                _fstat_path(path)
-            except OSError:
-                continue
-            _library.append(load(path, level))
-            break
-        else:
-            raise KernelCacheError("kernel cache is missing", f"host-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
+        _library.append(best_blob("host"))
     return _library[0]

@@ -6,7 +6,8 @@ A format file `<name in lower case>.py` has the layout in its docstring and two 
     unpack(memory)    -> element(block address, index) -> float32, from accessors only; `plain.Memory` defines them.
                       It stays within what every Numba compiler accepts, so that all kernels close over the same code.
 
-Both give the same bits. This module only finds them; it imports no format and no numpy until asked.
+Both give the same bits. `encoders` has the other direction. This module only finds them; it imports no format and no numpy
+until asked.
 """
 
 
@@ -19,10 +20,11 @@ def load(name):
     return import_module(f"{__name__}.{by_name(name).name.lower()}")
 
 
-def decode(name, data):
-    """All values in `data`, a whole number of blocks of format `name`: float32 [elements].
+def decode(name, data, shape=None):
+    """All values in `data`, a whole number of blocks of format `name`: float32 [elements], or of the given shape.
 
-    `data` is any buffer. Raises UnsupportedError for an unknown name, ModelFileError for a partial block.
+    `data` is any buffer. Raises UnsupportedError for an unknown name, ModelFileError for a partial block or another number of
+    values than the shape has.
     """
     import numpy as np
 
@@ -33,4 +35,21 @@ def decode(name, data):
     raw = np.frombuffer(data, dtype=np.uint8)
     if raw.size % block.nbytes:
         raise ModelFileError(f"data is not a whole number of {block.name} blocks", f"a multiple of {block.nbytes} bytes", raw.size)
-    return load(name).decode(raw.reshape(-1, block.nbytes)).reshape(-1)
+    values = load(name).decode(raw.reshape(-1, block.nbytes)).reshape(-1)
+    if shape is None:
+        return values
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ModelFileError(f"{block.name} blocks do not fill the shape", f"{tuple(shape)}", f"{values.size} values")
+    return values.reshape(shape)
+
+
+def encode(name, values, importance=None, threads=None):
+    """Rows of float32 as packed blocks of format `name`; see `encoders.encode`."""
+    from .encoders import encode
+
+    return encode(name, values, importance, threads)
+
+
+def requantize(values, name, importance=None):
+    """The same bytes end to end: uint8 [bytes], as a tensor of a file has them."""
+    return encode(name, values, importance).reshape(-1)

@@ -67,7 +67,7 @@ def test_missing_kernel_and_missing_folder(monkeypatch, tmp_path):
 
 def test_manifest_describes_the_blobs():
     manifest = json.loads(Path(f"{native.cache_folder()}/manifest.json").read_text())
-    for level, entry in manifest["host"].items():
+    for level, entry in [*manifest["host"].items(), *manifest["encode"].items()]:
         library = native.load(f"{native.cache_folder()}/{entry['file']}", level)
         assert sorted(library.names()) == sorted(entry["kernels"])
         assert set(entry["flags"]) == dict(native.MACHINE_LEVELS[native.machine()])[level]

@@ -1,0 +1,106 @@
+"""Encoders: float32 rows to packed blocks, byte for byte what ggml makes. One file per format, found by its name.
+
+A file `<name in lower case>.py` here has IMPORTANCE, how ggml weighs a block's values where it is told what each column matters:
+
+    None                it does not
+    "as it is"          by the importance alone
+    "row"               times sqrt(mean square of the row + square of the value)
+    "block"             times sqrt(mean square of the block + square of the value)
+    "twice the block"   the same with twice the mean square
+
+and encoder(v, weighted) -> encode(x, w, out, room), made of what the vector vocabulary `v` offers (reflex/kernels/lanewise.py): it
+packs eight blocks at once. x and w: addresses of the values and their weights, element by element, each as eight lanes; out:
+address of the first block, the others follow; room: address of scratch. All of it is compiled at build time; `encode` calls it.
+"""
+
+from ... import native
+from ...errors import InvalidInputError, UnsupportedError, closest
+from ..types import TYPES, by_name
+
+CHUNK = 1 << 16  # values that a thread takes at a time
+SCRATCH = 64 << 10  # bytes; what the kernels need is less
+
+
+def load(name):
+    """The module of the encoder of format `name`."""
+    from importlib import import_module
+
+    return import_module(f"{__name__}.{name.lower()}")
+
+
+def names():
+    """Names of all formats that have a file here, in the order of their ids; for the build."""
+    from pathlib import Path
+
+    files = {path.stem for path in Path(__file__).parent.glob("*.py")}
+    return [block.name for block in TYPES.values() if block.name.lower() in files]
+
+
+_mapped = []
+
+
+def library():
+    """The compiled encoders; mapped once per process."""
+    if not _mapped:
+        _mapped.append(native.best_blob("encode"))
+    return _mapped[0]
+
+
+def encode(name, values, importance=None, threads=None):
+    """Packed blocks of format `name` (ggml's spelling, any case): uint8 [..., bytes per row] of float32 [..., columns].
+
+    `values`: any array of numbers; rows are the last axis and a whole number of blocks. `importance`: how much each column matters,
+    [columns], of no effect on formats that do not use it. `threads`: by default the cores this process may use; the bytes do not
+    depend on it. UnsupportedError: there is no encoder for that format; InvalidInputError: the shape does not fit, or a value is
+    infinite or no number, with its place."""
+    import numpy as np
+
+    block = by_name(name)
+    symbol = f"encode_{block.name}"
+    if symbol not in library():
+        known = [one[7:] for one in library().names() if one.startswith("encode_")]
+        raise UnsupportedError(f"nothing can be encoded as {block.name}", f"one like {closest(block.name, known)}", block.name)
+    rows = np.ascontiguousarray(values, dtype=np.float32)
+    columns = rows.shape[-1] if rows.ndim else 0
+    if not columns or columns % block.elements:
+        what = f"a row of {block.name} is not a whole number of blocks"
+        raise InvalidInputError(what, f"a multiple of {block.elements} columns", f"shape {rows.shape}")
+    weights = None if importance is None else np.ascontiguousarray(importance, dtype=np.float32).reshape(-1) + np.float32(0)
+    if weights is not None and weights.size != columns:
+        raise InvalidInputError("importance has another number of columns", columns, weights.size)
+    out = np.empty((rows.size // columns, columns // block.elements * block.nbytes), dtype=np.uint8)
+    odd = _in_parallel(getattr(library(), symbol), rows, out, columns, weights, threads)
+    if odd >= 0:
+        place = tuple(int(i) for i in np.unravel_index(odd, rows.shape))
+        raise InvalidInputError("a value cannot be encoded", "finite numbers", rows.reshape(-1)[odd], f"index {place}")
+    return out.reshape(*rows.shape[:-1], out.shape[1])
+
+
+def _in_parallel(kernel, rows, out, columns, weights, threads):
+    """Encode chunks of rows with several threads; the lowest index of a value that is not finite, or -1."""
+    from os import sched_getaffinity
+    from threading import Thread
+
+    count, most = len(out), max(1, CHUNK // columns)
+    starts, found = iter(range(0, count, most)), []
+    weights_at = 0 if weights is None else weights.ctypes.data
+
+    def work():
+        room = native.alloc(SCRATCH, "an encoder's scratch")
+        for first in starts:  # next() of a range iterator is one step of the interpreter: no two threads get the same
+            taken = min(most, count - first)
+            at = rows.ctypes.data + 4 * columns * first
+            odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address)
+            if odd >= 0:
+                found.append(first * columns + odd)
+                break
+        room.free()
+
+    team = [Thread(target=work) for _ in range(min(threads or len(sched_getaffinity(0)), -(-count // most)) - 1)]
+    for thread in team:
+        thread.start()
+    work()
+    for thread in team:
+        thread.join()
+    return min(found, default=-1)
+
