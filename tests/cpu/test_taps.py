@@ -103,6 +103,18 @@ def test_taps_fit_together(load, name):
                 compare_attention(model, found, number, step)
 
 
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_quantized_models_compute_the_same_bits(tmp_path, name, kind):
+    """Where inputs are quantized for a kernel, several operations share the copy, but not in a walk."""
+    with reflex.load(write(name, tmp_path / "m.gguf", kind), backend="cpu", threads=2) as model:
+        whole = model.trace(IDS, "*")
+        assert np.array_equal(whole["logits"], model.logits(IDS, every=True))
+        assert model.patch(IDS, {tap: whole[tap] for tap in whole}, taps="*") == whole
+        with model.patched({"layers.*.residual_out": lambda stream: stream, "layers.*.heads": lambda heads: heads}):
+            assert np.array_equal(model.logits(IDS, every=True), whole["logits"])
+
+
 def compare_attention(model, found, number, step):
     """Rows of the pattern sum to 1, follow from q and k, and give the heads with v; q, k and v are steps before."""
     sinks = model._looking(None).walk.sinks(step)
