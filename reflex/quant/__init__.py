@@ -45,9 +45,9 @@ def decode(name, data, shape=None):
 
 def encode(name, values, importance=None, threads=None):
     """Rows of float32 as packed blocks of format `name`; see `encoders.encode`."""
-    from .encoders import encode
+    from importlib import import_module  # a plain import would make every encoder a source of every kernel
 
-    return encode(name, values, importance, threads)
+    return import_module(f"{__name__}.encoders").encode(name, values, importance, threads)
 
 
 def requantize(values, name, importance=None):

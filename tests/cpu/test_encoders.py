@@ -1,5 +1,6 @@
 """Encoders against ggml's own quantizers: the same bytes, on random, odd and real rows, with and without importance."""
 
+import gguf
 import libgguf
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def rows_of_every_kind():
     rng = np.random.default_rng(5)
     normal = rng.standard_normal((16, 1024)).astype("f4")
     odd = normal.copy()
-    for row, factor in enumerate((0, 1e-12, 1e-17, 1e-30, 1e-42, 1e30)):
+    for row, factor in enumerate((0, 1e-12, 1e-17, 1e-30, 1e-42, 1e6)):
         odd[row] *= np.float32(factor)
     odd[6], odd[7] = 1.5, -2
     odd[8], odd[9], odd[10] = np.round(odd[8]), np.abs(odd[9]), -np.abs(odd[10])
@@ -86,6 +87,29 @@ def test_the_bytes_are_ggmls_on_real_rows(name, real):
     for rows in real:
         for how, importance in importances(rows.shape[1]).items():
             assert differing(name, quant.encode(name, rows, importance), ggml(name, rows, importance)) == 0, how
+
+
+@pytest.mark.parametrize("name", ["F16", "BF16"])
+def test_half_precision(name):
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 1 << 32, (64, 333), dtype=np.uint32).view("f4")
+    rows = np.where(np.isfinite(rows), rows, 1).astype("f4")
+    kind = gguf.GGMLQuantizationType[name]
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(quant.encode(name, rows), gguf.quants.quantize(rows, kind).view("u1").reshape(64, -1))
+    np.testing.assert_array_equal(quant.decode("F32", quant.encode("F32", rows), rows.shape), rows)
+
+
+def test_scales_just_below_powers_of_two():
+    """ggml's MXFP4 scale comes from log2f, whose rounding lifts some of them: every exponent, a hundred steps below each."""
+    powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype("f4").view("i4")
+    steps = np.concatenate([(powers - k)[powers > k] for k in range(-2, 110)]).view("f4")
+    rows = np.zeros((len(steps) // 8, 8, 32), "f4")
+    rows[:, :, 7] = -steps[: len(steps) // 8 * 8].reshape(-1, 8)
+    rows[:, :, 9] = -0.37 * rows[:, :, 7]
+    rows = rows.reshape(-1, 256)
+    for name in ("MXFP4", "NVFP4"):
+        assert differing(name, quant.encode(name, rows), ggml(name, rows, None)) == 0
 
 
 def test_threads_make_no_difference():

@@ -16,6 +16,7 @@ address of the first block, the others follow; room: address of scratch. All of 
 from ... import native
 from ...errors import InvalidInputError, UnsupportedError, closest
 from ..types import TYPES, by_name
+from .plain import CONVERSIONS
 
 CHUNK = 1 << 16  # values that a thread takes at a time
 SCRATCH = 64 << 10  # bytes; what the kernels need is less
@@ -46,6 +47,11 @@ def library():
     return _mapped[0]
 
 
+def encodable():
+    """Names of the formats that `encode` takes, in ggml's spelling."""
+    return [*CONVERSIONS, *(name[7:] for name in library().names() if name.startswith("encode_"))]
+
+
 def encode(name, values, importance=None, threads=None):
     """Packed blocks of format `name` (ggml's spelling, any case): uint8 [..., bytes per row] of float32 [..., columns].
 
@@ -56,10 +62,9 @@ def encode(name, values, importance=None, threads=None):
     import numpy as np
 
     block = by_name(name)
-    symbol = f"encode_{block.name}"
-    if symbol not in library():
-        known = [one[7:] for one in library().names() if one.startswith("encode_")]
-        raise UnsupportedError(f"nothing can be encoded as {block.name}", f"one like {closest(block.name, known)}", block.name)
+    if block.name not in encodable():
+        known = closest(block.name, encodable())
+        raise UnsupportedError(f"nothing can be encoded as {block.name}", f"one like {known}", block.name)
     rows = np.ascontiguousarray(values, dtype=np.float32)
     columns = rows.shape[-1] if rows.ndim else 0
     if not columns or columns % block.elements:
@@ -68,8 +73,12 @@ def encode(name, values, importance=None, threads=None):
     weights = None if importance is None else np.ascontiguousarray(importance, dtype=np.float32).reshape(-1) + np.float32(0)
     if weights is not None and weights.size != columns:
         raise InvalidInputError("importance has another number of columns", columns, weights.size)
-    out = np.empty((rows.size // columns, columns // block.elements * block.nbytes), dtype=np.uint8)
-    odd = _in_parallel(getattr(library(), symbol), rows, out, columns, weights, threads)
+    if block.name in CONVERSIONS:
+        odd = -1 if np.isfinite(rows).all() else int(np.argmin(np.isfinite(rows)))
+        out = CONVERSIONS[block.name](rows.reshape(-1, columns))
+    else:
+        out = np.empty((rows.size // columns, columns // block.elements * block.nbytes), dtype=np.uint8)
+        odd = _in_parallel(getattr(library(), f"encode_{block.name}"), rows, out, columns, weights, threads)
     if odd >= 0:
         place = tuple(int(i) for i in np.unravel_index(odd, rows.shape))
         raise InvalidInputError("a value cannot be encoded", "finite numbers", rows.reshape(-1)[odd], f"index {place}")

@@ -1,19 +1,18 @@
 """Q8_0: the largest size becomes 127."""
 
+from . import search
+
 IMPORTANCE = None
 
 
 def encoder(v, weighted):
     from numpy import float32 as f
 
-    top = f(127)
+    largest_of, top = search.largest_size(v, 32), f(127)
 
     @v.function
     def encode(x, w, out, room):
-        largest = v.floats(0)
-        for i in range(32):
-            largest = v.most(largest, v.size(v.load(x, i)))
-        scale = largest / top
+        scale = largest_of(x) / top
         inverse = v.select(scale != 0, 1 / scale, 0)
         v.put_half(out, 34, scale)
         for i in range(0, 32, 4):

@@ -5,9 +5,12 @@ the order of sums, what is compared with what, and which of two equal candidates
 lanes of values and weights, `levels` of as many ints for the result. Where the values are all zero, so are scale and levels.
 """
 
+from functools import cache
+
 EPSILON = 1e-15  # a group whose largest value is below is all zeros
 
 
+@cache
 def extreme(v, count):
     """Function (x) -> (largest size, the first value that has it)."""
 
@@ -23,6 +26,21 @@ def extreme(v, count):
     return extreme
 
 
+@cache
+def largest_size(v, count):
+    """Function (x) -> the largest size."""
+
+    @v.function
+    def largest_of(x):
+        largest = v.floats(0)
+        for i in range(count):
+            largest = v.most(largest, v.size(v.load(x, i)))
+        return largest
+
+    return largest_of
+
+
+@cache
 def symmetric(v, count, top, weighted):
     """Function (x, w, levels) -> scale: levels from 0 to 2 top - 1 that stand for level - top. Tries 19 scales about
     the one that makes the value of the largest size -top, and takes that of the least squared error (make_qx_quants)."""
@@ -68,6 +86,7 @@ def symmetric(v, count, top, weighted):
     return search
 
 
+@cache
 def descent(v, count, top):
     """Function (x, levels) -> scale, as `symmetric` without trying scales: each level in turn moves to where the scale of the
     others puts it while that lessens the squared error (make_q3_quants)."""
@@ -108,6 +127,7 @@ def descent(v, count, top):
     return search
 
 
+@cache
 def affine(v, count, top, first, delta, steps, absolute=False, guarded=False):
     """Function (x, w, levels, room) -> (scale, -minimum): levels from 0 to top that stand for scale * level + minimum, where no
     minimum is positive. Tries `steps` + 1 scales, fits both numbers to the levels of each by least squares, and keeps what has the
@@ -219,6 +239,7 @@ def _error(v, count, fault):
     return error_of
 
 
+@cache
 def positive(v, count, top):
     """Function (x, w, levels) -> scale: levels from 0 to top for values of one sign, such as the scales of a block. Tries eight
     scales about the one that makes the largest value top, then moves levels as `descent` does (make_qp_quants)."""
@@ -296,6 +317,7 @@ def _move(v, count, top):
     return move
 
 
+@cache
 def again(v, count, low, high):
     """Function (x, levels, unit, minimum): the levels nearest to (value + minimum) / unit from `low` to `high`, stored less `low`.
     Where the unit is nothing, the levels stay what the search made them."""
