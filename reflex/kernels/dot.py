@@ -1,4 +1,4 @@
-"""Dot products of one weight row with a tile of tokens, generated from a block format's LANES record.
+"""Dot products of weight rows with a tile of tokens, generated from a block format's LANES record.
 
 Activations are rows of 256-element groups, quantized to signed bytes (`QUANTIZED_GROUP` bytes each):
     int8 code[256], float32 scale[16], float32 sum[16]
@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .intrinsics import F32, I64, f32, i64
+from .intrinsics import I64, f32, i64
 from .target import current
 from .vector import LANES, V8F, Vectors, vector
 
@@ -26,14 +26,39 @@ def tile_sizes():
     return 8 if current().registers == 32 else 4
 
 
-def _operands(v, arguments, tokens, lanes):
-    """Common prologue: weight pointer, token pointers, one zero accumulator per token."""
-    weights, x, stride = arguments[0], arguments[1], arguments[2]
-    tokens_at = [v.pointer(x)]
-    for _ in range(1, tokens):
-        tokens_at.append(v.b.gep(tokens_at[-1], [stride]))
-    zero = v.const(vector(f32, lanes), 0.0)
-    return v.pointer(weights), tokens_at, [v.cell(zero) for _ in range(tokens)]
+class Tile:
+    """Rows of weights against `tokens` rows of activations, as operands in the code that a Vectors builds.
+
+    For each row, `row(weights, x, accumulators)` adds the products to an accumulator per token.
+    """
+
+    def __init__(self, v, tokens, arguments):
+        self.v, self.tokens = v, tokens
+        weights, self.row_bytes, self.rows, x, self.stride, groups, tail, out, self.out_stride, self.bias = arguments
+        self.counts = groups, tail  # of a row; hidden in it, or LLVM makes a copy of the code for rows without any
+        self.weights, self.out = v.pointer(weights), v.pointer(out)
+        self.x = self._apart(v.pointer(x), self.stride)
+
+    def _apart(self, pointer, stride):
+        """A pointer per token."""
+        pointers = [pointer]
+        for _ in range(1, self.tokens):
+            pointers.append(self.v.b.gep(pointers[-1], [stride]))
+        return pointers
+
+    def run(self, lanes, row):
+        v, b = self.v, self.v.b
+        nothing = v.space(4)
+        v.store(v.const(f32, 0.0), nothing)
+        biased = b.icmp_unsigned("!=", self.bias, v.const(i64, 0))
+        with v.loop(self.rows) as r:
+            four = b.mul(r, v.const(i64, 4))
+            self.groups, self.tail = (v.hidden(count, again=True) for count in self.counts)
+            accumulators = [v.cell(v.const(vector(f32, lanes), 0.0)) for _ in range(self.tokens)]
+            row(b.gep(self.weights, [b.mul(r, self.row_bytes)]), accumulators)
+            bias = v.load(b.select(biased, v.pointer(b.add(self.bias, four)), nothing), f32)
+            for accumulator, out in zip(accumulators, self._apart(b.gep(self.out, [four]), self.out_stride), strict=True):
+                v.store(b.fadd(v.sum(b.load(accumulator)), bias), out)
 
 
 def _part(v, record, group, count, x, lane, accumulators):
@@ -88,82 +113,107 @@ def _ask_ahead(v, p, nbytes, tokens):
             v.prefetch(v.at(p, AHEAD + line))
 
 
-def _finish(v, accumulators, out, stride, bias):
-    for accumulator in accumulators:
-        v.store(v.b.fadd(v.sum(v.b.load(accumulator)), bias), out)
-        out = v.b.gep(out, [stride])
+def _indices_ahead(v, record, tile):
+    """Function (address of a group) -> the group, whose indices were written to memory in the turn before: a scalar read waits
+    long for part of a vector that was just stored."""
+    b, size = v.b, record.index_bytes
+    room = [v.space(size) for _ in range(2)]
+    last = b.gep(tile.weights, [b.sub(b.mul(tile.rows, tile.row_bytes), v.const(i64, record.group_bytes))])
+    v.store(record.indices(v, tile.weights), room[0])
+    now, then = (v.cell(where) for where in room)
+
+    def read(p):
+        here, there = b.load(now), b.load(then)
+        after = v.at(p, record.group_bytes)
+        v.store(record.indices(v, b.select(b.icmp_unsigned(">", after, last), last, after)), there)
+        b.store(there, now)
+        b.store(here, then)
+        return record.group(v, p, v.hidden(here))
+
+    return read
 
 
-def quantized_dot(record, tokens, name):
-    """dot(weights, x, stride, groups, tail, out, out_stride, bias): out[t] = row . x[t] + bias.
+def quantized_rows(record, v, tile):
+    """`groups` whole groups of 256, then `tail` sub-blocks of 32 (formats whose blocks are narrower than a group only)."""
+    b = v.b
+    read = _indices_ahead(v, record, tile) if record.indices else lambda p: record.group(v, p)
 
-    x[t] lies at x + t * stride, out[t] at out + t * out_stride; bias is a float32.
-
-    `groups` whole groups of 256, then `tail` sub-blocks of 32 (formats whose blocks are narrower than a group only).
-    """
-
-    def codegen(context, builder, signature, arguments):
-        v = Vectors(builder)
-        weights, x, accumulators = _operands(v, arguments, tokens, LANES * v.subs)
-        groups, tail, out = arguments[3], arguments[4], v.pointer(arguments[5])
-        with v.loop(groups) as g:
-            p = builder.gep(weights, [builder.mul(g, ir.Constant(i64, record.group_bytes))])
-            at = builder.mul(g, ir.Constant(i64, QUANTIZED_GROUP))
-            rows = [builder.gep(q, [at]) for q in x]
-            _ask_ahead(v, p, record.group_bytes, tokens)
-            _part(v, record, record.group(v, p), 8, rows, rows, accumulators)
+    def row(weights, accumulators):
+        with v.loop(tile.groups) as g:
+            p = b.gep(weights, [b.mul(g, v.const(i64, record.group_bytes))])
+            x = [b.gep(q, [b.mul(g, v.const(i64, QUANTIZED_GROUP))]) for q in tile.x]
+            _ask_ahead(v, p, record.group_bytes, tile.tokens)
+            _part(v, record, read(p), 8, x, x, accumulators)
         if record.width < 8:
-            w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, record.group_bytes))])
-            at = builder.mul(groups, ir.Constant(i64, QUANTIZED_GROUP))
-            rest = [builder.gep(q, [at]) for q in x]
-            _trailing(v, record, w, rest, tail, accumulators)
-        _finish(v, accumulators, out, arguments[6], arguments[7])
-        return context.get_dummy_value()
+            rest = b.gep(weights, [b.mul(tile.groups, v.const(i64, record.group_bytes))])
+            x = [b.gep(q, [b.mul(tile.groups, v.const(i64, QUANTIZED_GROUP))]) for q in tile.x]
+            _trailing(v, record, rest, x, tile.tail, accumulators)
 
-    def typing(typingctx, weights, x, stride, groups, tail, out, out_stride, bias):
-        return types.void(I64, I64, I64, I64, I64, I64, I64, F32), codegen
-
-    typing.__name__ = typing.__qualname__ = name
-    return intrinsic(typing)
+    tile.run(LANES * v.subs, row)
 
 
-def plain_dot(record, tokens, name):
+def plain_rows(record, v, tile):
     """The same for floating-point weights and float32 activations: `groups` of 64 columns, then `tail` single ones."""
+    b = v.b
+
+    def group(p, x, accumulators):
+        totals = [None] * tile.tokens
+        _ask_ahead(v, p, 64 * record.nbytes, tile.tokens)
+        for i in range(8):
+            w = record.load(v, v.at(p, 8 * i * record.nbytes))
+            for t in range(tile.tokens):
+                value = v.load(v.at(x[t], 32 * i), V8F)
+                totals[t] = b.fmul(w, value) if totals[t] is None else v.fma(w, value, totals[t])
+        for accumulator, total in zip(accumulators, totals, strict=True):
+            b.store(b.fadd(b.load(accumulator), total), accumulator)
+
+    def row(weights, accumulators):
+        with v.loop(tile.groups) as g:
+            x = [b.gep(q, [b.mul(g, v.const(i64, 256))]) for q in tile.x]
+            group(b.gep(weights, [b.mul(g, v.const(i64, 64 * record.nbytes))]), x, accumulators)
+        rest = b.gep(weights, [b.mul(tile.groups, v.const(i64, 64 * record.nbytes))])
+        x = [b.gep(q, [b.mul(tile.groups, v.const(i64, 256))]) for q in tile.x]
+        extras = [v.cell(v.const(f32, 0.0)) for _ in x]
+        with v.loop(tile.tail) as i:
+            value = record.load_one(v, b.gep(rest, [b.mul(i, v.const(i64, record.nbytes))]))
+            four = b.mul(i, v.const(i64, 4))
+            for q, extra in zip(x, extras, strict=True):
+                b.store(v.fma(value, v.load(b.gep(q, [four]), f32), b.load(extra)), extra)
+        for accumulator, extra in zip(accumulators, extras, strict=True):
+            b.store(b.fadd(b.load(accumulator), v.fit(v.gather([b.load(extra)]), LANES)), accumulator)
+
+    tile.run(LANES, row)
+
+
+def tile_of(record, limit, name):
+    """tile(tokens, weights, row_bytes, rows, x, stride, groups, tail, out, out_stride, bias): for 1 to `limit` tokens
+    out[t][r] = row r . x[t] + bias[r].
+
+    Row r lies at weights + r * row_bytes, x[t] at x + t * stride, out[t] at out + t * out_stride; bias is the address of as many
+    float32 as there are rows, or 0. One LLVM function per number of tokens, made here and not by Numba, whose work on a
+    function takes longer than LLVM's.
+    """
+    make = quantized_rows if hasattr(record, "group") else plain_rows
 
     def codegen(context, builder, signature, arguments):
-        v = Vectors(builder)
-        weights, x, accumulators = _operands(v, arguments, tokens, LANES)
-        extras = [v.cell(v.const(f32, 0.0)) for _ in range(tokens)]
-        groups, tail, out = arguments[3], arguments[4], v.pointer(arguments[5])
-        with v.loop(groups) as g:
-            p = builder.gep(weights, [builder.mul(g, ir.Constant(i64, 64 * record.nbytes))])
-            at = builder.mul(g, ir.Constant(i64, 256))
-            rows = [builder.gep(q, [at]) for q in x]
-            totals = [None] * tokens
-            _ask_ahead(v, p, 64 * record.nbytes, tokens)
-            for i in range(8):
-                w = record.load(v, v.at(p, 8 * i * record.nbytes))
-                for t in range(tokens):
-                    value = v.load(v.at(rows[t], 32 * i), V8F)
-                    totals[t] = builder.fmul(w, value) if totals[t] is None else v.fma(w, value, totals[t])
-            for t in range(tokens):
-                builder.store(builder.fadd(builder.load(accumulators[t]), totals[t]), accumulators[t])
-        w = builder.gep(weights, [builder.mul(groups, ir.Constant(i64, 64 * record.nbytes))])
-        at = builder.mul(groups, ir.Constant(i64, 256))
-        rest = [builder.gep(q, [at]) for q in x]
-        with v.loop(tail) as i:
-            value = record.load_one(v, builder.gep(w, [builder.mul(i, ir.Constant(i64, record.nbytes))]))
-            four = builder.mul(i, ir.Constant(i64, 4))
-            for t in range(tokens):
-                builder.store(v.fma(value, v.load(builder.gep(rest[t], [four]), f32), builder.load(extras[t])), extras[t])
-        for accumulator, extra in zip(accumulators, extras, strict=True):
-            total = v.fit(v.gather([builder.load(extra)]), LANES)
-            builder.store(builder.fadd(builder.load(accumulator), total), accumulator)
-        _finish(v, accumulators, out, arguments[6], arguments[7])
+        kind = ir.FunctionType(ir.VoidType(), [i64] * 10)
+        done = builder.append_basic_block("done")
+        choice = builder.switch(arguments[0], done)
+        for tokens in range(1, limit + 1):
+            function = ir.Function(builder.module, kind, f"{name}_{tokens}")
+            function.linkage = "internal"
+            v = Vectors(ir.IRBuilder(function.append_basic_block("entry")))
+            make(record, v, Tile(v, tokens, function.args))
+            v.b.ret_void()
+            with builder.goto_block(builder.append_basic_block(f"tokens_{tokens}")):
+                choice.add_case(ir.Constant(i64, tokens), builder.block)
+                builder.call(function, arguments[1:])
+                builder.branch(done)
+        builder.position_at_end(done)
         return context.get_dummy_value()
 
-    def typing(typingctx, weights, x, stride, groups, tail, out, out_stride, bias):
-        return types.void(I64, I64, I64, I64, I64, I64, I64, F32), codegen
+    def typing(typingctx, tokens, weights, row_bytes, rows, x, stride, groups, tail, out, out_stride, bias):
+        return types.void(*[I64] * 11), codegen
 
     typing.__name__ = typing.__qualname__ = name
     return intrinsic(typing)

@@ -6,9 +6,9 @@ every block format whose file binds LANES; formats without it use linear_decoded
 
 from ..quant import load
 from ..quant.types import TYPES
-from .dot import plain_dot, quantized_dot, tile_sizes
+from .dot import tile_of, tile_sizes
 from .export import helper
-from .intrinsics import call3, load_f32, load_i64, to_float
+from .intrinsics import call3, load_i64
 
 ROW_BLOCK = 16  # weight rows that stay in cache while all tokens pass over them
 ALIGNMENT = 32  # threads split outputs in multiples of a quantization block
@@ -22,30 +22,6 @@ def share(count, thread, threads):
     return (count // ALIGNMENT) * thread // threads * ALIGNMENT
 
 
-def _choose(dots):
-    """A helper that calls the dot product made for exactly `tokens` tokens."""
-    dot = dots[-1]
-    most = len(dots)
-    fewer = _choose(dots[:-1]) if most > 1 else None
-    if fewer is None:
-
-        @helper
-        def tile(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
-            dot(weights, x, stride, groups, tail, out, out_stride, bias)
-            return 0
-
-        return tile
-
-    @helper
-    def tile_or_fewer(tokens, weights, x, stride, groups, tail, out, out_stride, bias):
-        if tokens < most:
-            return fewer(tokens, weights, x, stride, groups, tail, out, out_stride, bias)
-        dot(weights, x, stride, groups, tail, out, out_stride, bias)
-        return 0
-
-    return tile_or_fewer
-
-
 def formats(kind):
     """(ggml name, LANES) of every block format whose lanes are of class `kind`, or of one of those."""
     for block in TYPES.values():
@@ -55,17 +31,15 @@ def formats(kind):
 
 
 @helper
-def bias_of(bias, row):
-    """Entry `row` of a float32 vector; 0 where there is none."""
-    return load_f32(bias + 4 * row) if bias != 0 else to_float(0)
+def bias_from(bias, row):
+    """Address of entry `row` of a float32 vector; 0 where there is none."""
+    return bias + 4 * row if bias != 0 else 0
 
 
 def _tile_of(record, name):
-    """(most tokens per tile, function computing one row for a tile)."""
-    quantized = hasattr(record, "group")
-    limit = tile_sizes() if quantized else 4  # float32 activations are four times as many bytes to keep in cache
-    make = quantized_dot if quantized else plain_dot
-    return limit, _choose([make(record, n, f"dot_{name}_{n}") for n in range(1, limit + 1)])
+    """(most tokens per tile, function computing rows for a tile)."""
+    limit = tile_sizes() if hasattr(record, "group") else 4  # float32 activations are four times as many bytes to keep in cache
+    return limit, tile_of(record, limit, f"dot_{name}")
 
 
 # step: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count, 8 bytes per weight row,
@@ -87,9 +61,9 @@ def step_kernel(record, name):
             for k in range(tiles):
                 t = tokens * k // tiles
                 count = tokens * (k + 1) // tiles - t
-                for r in range(start, stop):
-                    at = out + t * out_stride + 4 * r
-                    tile(count, weights + r * row_bytes, x + t * x_stride, x_stride, groups, tail, at, out_stride, bias_of(bias, r))
+                w, at = weights + start * row_bytes, out + t * out_stride + 4 * start
+                own_bias = bias_from(bias, start)
+                tile(count, w, row_bytes, stop - start, x + t * x_stride, x_stride, groups, tail, at, out_stride, own_bias)
             start = stop
         return 0
 
@@ -113,7 +87,7 @@ def decoded_kernel(record, name):
                 t = tokens * k // tiles
                 count = tokens * (k + 1) // tiles - t
                 at = out + t * out_stride + 4 * r
-                tile(count, row, x + t * x_stride, x_stride, groups, tail, at, out_stride, bias_of(bias, r))
+                tile(count, row, 0, 1, x + t * x_stride, x_stride, groups, tail, at, out_stride, bias_from(bias, r))
         return 0
 
     linear.__name__ = linear.__qualname__ = name

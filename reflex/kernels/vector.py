@@ -89,6 +89,20 @@ class Vectors:
         """The float32 of a half's 16 bits."""
         return half_to_single(self.b, bits)
 
+    def half_splat(self, pointer, lanes):
+        """A half at `pointer` as that many equal float32 lanes."""
+        if not has_halves():
+            return self.splat(self.half(pointer), lanes)
+        return self.b.fpext(self.b.bitcast(self.splat(self.load(pointer, i16), lanes), vector(f16, lanes)), vector(f32, lanes))
+
+    def half_runs(self, pointers, lanes):
+        """A half at each of one or two pointers as that many equal float32 lanes, end to end."""
+        if len(pointers) == 1 or not self.target.vnni:
+            return self.joined([self.half_splat(p, lanes) for p in pointers])
+        low, high = (self.splat(self.load(p, i16), 2 * lanes) for p in pointers)
+        mask = self._lane_mask(2 * lanes, (1 << lanes) - 1 << lanes)
+        return self.b.fpext(self.b.bitcast(self.b.select(mask, high, low), vector(f16, 2 * lanes)), vector(f32, 2 * lanes))
+
     def eighth(self, value):
         return self.b.fmul(value, self.const(value.type, 0.125))
 
@@ -118,19 +132,26 @@ class Vectors:
         size = kind.width // 8
         return [self.b.zext(self.load(self.at(pointer, size * i), kind), i64) for i in range(count)]
 
-    def hidden(self, value):
-        """The same value, of which LLVM knows nothing."""
+    def hidden(self, value, again=False):
+        """The same value, of which LLVM knows nothing; again: not even that it is the same in every turn of a loop."""
         kind = ir.FunctionType(value.type, [value.type])
-        return self.b.asm(kind, "", "=r,0", [value], False)
+        return self.b.asm(kind, "", "=r,0", [value], again)
 
-    def spilled(self, value):
-        """Function (first, count) -> unsigned lanes of a vector as int64 values by way of memory, which is cheaper than
-        taking out one after the other, as LLVM would if it saw it."""
-        element = value.type.element
-        where = self.space(value.type.count * element.width // 8)
-        self.store(value, where)
-        where = self.hidden(where)
-        return lambda first, count: self.scalars(self.at(where, first * element.width // 8), element, count)
+    def parts(self, value):
+        """Function (first, count) -> bits 32 x first to 32 x (first + count) of a vector as an integer. What is to be a mask is
+        cheaper read from memory than taken out, as LLVM would if it saw where it comes from."""
+        if self.target.vnni:
+            where = self.space(value.type.count * value.type.element.width // 8)
+            self.store(value, where)
+            where = self.hidden(where)
+            return lambda first, count: self.load(self.at(where, 4 * first), ir.IntType(32 * count))
+
+        def part(first, count):
+            kind = ir.IntType(32 * count)
+            size = value.type.count * value.type.element.width // kind.width
+            return self.b.extract_element(self.b.bitcast(value, vector(kind, size)), ir.Constant(i32, first // count))
+
+        return part
 
     def points(self, table, size, indices):
         """Entries of `size` bytes of a table of bytes, end to end; an index is an int64 value below the number of entries."""
@@ -310,20 +331,20 @@ class Vectors:
         """Lanes of a kind: `value` where the lane's bit of an integer is set, else 0."""
         return self.masked(self.b.bitcast(bits, vector(ir.IntType(1), kind.count)), kind.element, value)
 
-    def run(self, value, first, count):
-        """Bits 32 x first to 32 x (first + count) of a vector as an integer."""
-        kind = ir.IntType(32 * count)
-        size = value.type.count * value.type.element.width // kind.width
-        return self.b.extract_element(self.b.bitcast(value, vector(kind, size)), ir.Constant(i32, first // count))
-
     def masked(self, mask, element, value):
         """`value` where a lane of the mask is set, else 0."""
         kind = vector(element, mask.type.count)
         return self.b.select(mask, self.const(kind, value), self.const(kind, 0))
 
-    def above(self, value, least):
-        """1 where an unsigned lane is at least that, else 0."""
-        return self.b.zext(self.b.icmp_unsigned(">=", value, self.const(value.type, least)), value.type)
+    def words_in(self, value):
+        """The type of a vector's bytes as 16-bit lanes."""
+        return vector(i16, value.type.count * value.type.element.width // 16)
+
+    def high_product(self, value, factor):
+        """The upper half of the products of unsigned 16-bit lanes with a number."""
+        wide = vector(i32, value.type.count)
+        product = self.b.mul(self.b.zext(value, wide), self.const(wide, factor))
+        return self.b.trunc(self.b.lshr(product, self.const(wide, 16)), value.type)
 
     def low_nibbles(self, value):
         return self.b.and_(value, self.const(value.type, 15))

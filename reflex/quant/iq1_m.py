@@ -60,10 +60,15 @@ def _scales(v, p):
     return odd_scales(v, v.ints(codes), v.splat(step, 16))
 
 
-def _group(v, p):
-    scales, high = _scales(v, p), nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
+def _indices(v, p):
+    high = nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
     top = v.b.shl(v.words(v.b.and_(high, v.const(high.type, 7))), v.const(v.words32, 8))
-    points = points_of(v, eighths(), 8, v.spilled(v.b.or_(v.words(v.load(p, v.bytes32)), top)))
+    return v.b.or_(v.words(v.load(p, v.bytes32)), top)
+
+
+def _group(v, p, indices):
+    scales, high = _scales(v, p), nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
+    points = points_of(v, eighths(), 8, indices)
     up = v.b.icmp_unsigned("<", high, v.const(high.type, 8))
 
     def codes(i, count):
@@ -74,7 +79,7 @@ def _group(v, p):
     return Group(scales, biased(v, scales, 9), codes)
 
 
-LANES = Large(56, _group)
+LANES = Large(56, _group, indices=_indices)
 
 
 def _table():

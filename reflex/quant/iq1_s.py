@@ -46,18 +46,21 @@ def eighths():
     return bytes(8 * coordinate + 8 & 255 for coordinate in grids.iq1_s())
 
 
-def _group(v, p):
+def _indices(v, p):
     words = v.load(v.at(p, 34), v.words8)
     high = v.fields(v.pick(words, [k // 4 for k in range(32)]), [0, 3, 6, 9] * 8, 3)
-    indices = v.spilled(v.b.or_(v.words(v.load(v.at(p, 2), v.bytes32)), v.b.shl(high, v.const(high.type, 8))))
-    words = v.ints(words)
+    return v.b.or_(v.words(v.load(v.at(p, 2), v.bytes32)), v.b.shl(high, v.const(high.type, 8)))
+
+
+def _group(v, p, indices):
+    words = v.ints(v.load(v.at(p, 34), v.words8))
     scales = odd_scales(v, v.fields(words, [12] * 8, 3), v.splat(v.eighth(v.half(p))))
     down = v.b.icmp_unsigned(">=", words, v.const(words.type, 1 << 15))
     shifts = v.b.select(down, v.const(scales.type, -9.0), v.const(scales.type, -7.0))
     return Group(v.twice(scales), v.twice(v.b.fmul(scales, shifts)), points_of(v, eighths(), 8, indices))
 
 
-LANES = Large(50, _group)
+LANES = Large(50, _group, indices=_indices)
 
 
 def _fragment(ptx, base, function):

@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, nibbles_in_turn, odd_scales, points_of, raised
+from .lanes import RAISE, Group, Large, biased, flipped, nibbles_in_turn, odd_scales, plain_signs, points_of, raised
 
 
 def decode(blocks):
@@ -45,18 +45,17 @@ def _indices(v, p):
     low = v.words(v.load(v.at(p, 2), v.bytes32))
     high = v.words(v.pick(v.load(v.at(p, 66), v.bytes8), [k // 4 for k in range(32)]))
     high = v.b.and_(v.b.shl(high, v.vector(high.type, [8, 6, 4, 2] * 8)), v.const(high.type, 0x300))
-    return v.spilled(v.b.or_(low, high))
+    return v.b.or_(low, high)
 
 
-def _group(v, p):
+def _group(v, p, indices):
     codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 74), v.bytes8)))
-    scales = odd_scales(v, codes, v.splat(v.eighth(v.half(p)), 16))
-    signs = lambda i, count: v.load(v.at(p, 34 + 4 * i), v.bits(32 * count))  # noqa: E731
-    points = points_of(v, raised(grids.iq2_s()), 8, _indices(v, p))
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+    scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
+    points = points_of(v, raised(grids.iq2_s()), 8, indices)
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 34))))
 
 
-LANES = Large(82, _group)
+LANES = Large(82, _group, indices=_indices)
 
 
 def _fragment(ptx, base, function):

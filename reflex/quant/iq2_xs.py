@@ -39,16 +39,21 @@ def unpack(memory):
     return element
 
 
-def _group(v, p):
-    codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 66), v.bytes8)))
-    scales = odd_scales(v, codes, v.splat(v.eighth(v.half(p)), 16))
+def _indices(v, p):
     words = v.load(v.at(p, 2), v.words32)
-    points = points_of(v, raised(grids.iq2_xs()), 8, v.spilled(v.b.and_(words, v.const(words.type, 511))))
-    signs = even_signs(v, v.b.trunc(v.b.lshr(words, v.const(words.type, 9)), v.bytes32))
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, lambda i, count: v.run(signs, i, count)))
+    return v.b.and_(words, v.const(words.type, 511))
 
 
-LANES = Large(74, _group)
+def _group(v, p, indices):
+    codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 66), v.bytes8)))
+    scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
+    words = v.load(v.at(p, 2), v.words32)
+    points = points_of(v, raised(grids.iq2_xs()), 8, indices)
+    signs = even_signs(v, v.b.lshr(words, v.const(words.type, 9)))
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+
+
+LANES = Large(74, _group, indices=_indices)
 
 
 def _fragment(ptx, base, function):

@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, points_of, raised, signs_of_words
+from .lanes import RAISE, Group, Large, biased, flipped, points_of, raised, scales_and_signs
 
 
 def decode(blocks):
@@ -44,15 +44,14 @@ def unpack(memory):
 
 
 def _group(v, p):
-    words = v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2))
-    scales = v.twice(odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.splat(v.eighth(v.half(p)))))
-    places, signs = v.hidden(v.at(p, 2)), signs_of_words(v, words)
+    scales, signs = scales_and_signs(v, v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2)), p, 0.125)
+    places = v.hidden(v.at(p, 2))
 
     def indices(first, count):
         return [index for k in range(first, first + count, 4) for index in v.scalars(v.at(places, 2 * k), v.int8, 4)]
 
     points = points_of(v, raised(grids.iq2_xxs()), 8, indices)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, lambda i, count: v.run(signs, i, count)))
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
 
 
 LANES = Large(66, _group)

@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, points_of, raised
+from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, plain_signs, points_of, raised
 
 
 def decode(blocks):
@@ -42,18 +42,17 @@ def unpack(memory):
 
 def _indices(v, p):
     low = v.words(v.load(v.at(p, 2), v.bytes64))
-    return v.spilled(v.b.or_(low, v.flags(v.load(v.at(p, 66), v.bits(64)), low.type, 256)))
+    return v.b.or_(low, v.flags(v.load(v.at(p, 66), v.bits(64)), low.type, 256))
 
 
-def _group(v, p):
-    codes = v.fields(v.load(v.at(p, 106), v.int32), range(0, 32, 4), 4)
-    scales = v.twice(odd_scales(v, codes, v.splat(v.half(p))))
-    signs = lambda i, count: v.load(v.at(p, 74 + 4 * i), v.bits(32 * count))  # noqa: E731
-    points = points_of(v, raised(grids.iq3_s()), 4, _indices(v, p))
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+def _group(v, p, indices):
+    codes = v.fields(v.load(v.at(p, 106), v.int32), [4 * (k // 2) for k in range(16)], 4)
+    scales = odd_scales(v, codes, v.half_splat(p, 16))
+    points = points_of(v, raised(grids.iq3_s()), 4, indices)
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 74))))
 
 
-LANES = Large(110, _group)
+LANES = Large(110, _group, indices=_indices, index_bytes=128)
 
 
 def _fragment(ptx, base, function):

@@ -9,7 +9,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, points_of, raised, signs_of_words
+from .lanes import RAISE, Group, Large, biased, flipped, points_of, raised, scales_and_signs
 
 
 def decode(blocks):
@@ -40,11 +40,9 @@ def unpack(memory):
 
 
 def _group(v, p):
-    words, step = v.load(v.at(p, 66), v.ints8), v.b.fmul(v.half(p), v.const(v.float1, 0.25))
-    scales = v.twice(odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.splat(step)))
+    scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25)
     points = points_of(v, raised(grids.iq3_xxs()), 4, lambda first, count: v.scalars(v.at(p, 2 + first), v.int8, count))
-    signs = signs_of_words(v, words)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, lambda i, count: v.run(signs, i, count)))
+    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
 
 
 LANES = Large(98, _group)

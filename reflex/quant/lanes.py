@@ -29,6 +29,7 @@ class Small:
     """
 
     width = 1  # sub-blocks per block
+    indices = None
 
     def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False, scales=None):
         self.nbytes = nbytes
@@ -62,6 +63,7 @@ class Wide:
     part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on."""
 
     signed = False
+    indices = None
 
     def __init__(self, nbytes, width, part):
         self.nbytes = nbytes
@@ -74,14 +76,19 @@ class Wide:
 
 
 class Large:
-    """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group."""
+    """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group.
+
+    indices(v, pointer): the group's indices of points as 16-bit lanes, `index_bytes` in all, where bytes of the block are not
+    indices by themselves; read then gets the address where they lie as a third argument."""
 
     width = 8
 
-    def __init__(self, nbytes, read, signed=False):
+    def __init__(self, nbytes, read, signed=False, indices=None, index_bytes=64):
         self.nbytes = self.group_bytes = nbytes
         self.group = read
         self.signed = signed
+        self.indices = indices
+        self.index_bytes = index_bytes
 
 
 class Plain:
@@ -108,14 +115,22 @@ def raised(table, by=RAISE):
 
 def points_of(v, table, size, indices):
     """Function (i, count) -> the bytes of sub-blocks from i on, points of `size` bytes from a table; indices(first, count):
-    int64 values."""
+    int64 values, or the address of 16-bit numbers."""
     each = 32 // size
+    if not callable(indices):
+        words = indices
+        indices = lambda first, count: v.scalars(v.at(words, 2 * first), v.int16, count)  # noqa: E731
     return lambda i, count: v.points(table, size, indices(each * i, each * count))
 
 
 def flipped(v, points, signs):
     """Function (i, count) -> raised points, negated where the bits of the integer signs(i, count) are set."""
     return lambda i, count: v.flipped(points(i, count), signs(i, count), 2 * RAISE)
+
+
+def plain_signs(v, p):
+    """As `flipped` takes them: the bits from p on."""
+    return lambda i, count: v.load(v.at(p, 4 * i), v.bits(32 * count))
 
 
 def crumbs(v, p):
@@ -127,16 +142,27 @@ def crumbs(v, p):
 ODD = bytes(128 * (n.bit_count() & 1) for n in range(16))
 
 
-def even_signs(v, seven):
-    """Bytes of seven sign bits with the eighth, which makes the number of negative signs even."""
-    return v.b.or_(seven, v.b.xor(v.lookup(ODD, v.low_nibbles(seven)), v.lookup(ODD, v.high_nibbles(seven))))
+def even_signs(v, words):
+    """As `flipped` takes them, bytes of signs: of each 16-bit lane the seven lowest bits, and an eighth that makes the number of
+    negative signs even. It is bit 7 itself, whatever that is, turned where all eight are odd."""
+    signs = v.b.trunc(words, v.bytes(words.type.count))
+    pairs = v.b.bitcast(signs, v.words_in(signs))
+    folded = v.b.bitcast(v.b.xor(pairs, v.b.lshr(pairs, v.const(pairs.type, 4))), signs.type)
+    return v.parts(v.b.xor(signs, v.lookup(ODD, v.low_nibbles(folded))))
 
 
-def signs_of_words(v, words):
-    """Of 32-bit words with four times seven sign bits from bit 0 up: four bytes of eight for each, end to end."""
-    places = [v.b.and_(v.b.shl(words, v.const(words.type, k)), v.const(words.type, 0x7F << 8 * k)) for k in range(4)]
-    seven = v.b.or_(v.b.or_(places[0], places[1]), v.b.or_(places[2], places[3]))
-    return even_signs(v, v.b.bitcast(seven, v.bytes32))
+def scales_and_signs(v, words, p, unit):
+    """Of eight words, one for 32 weights, with four times seven sign bits from bit 0 up and a scale in the last four: scales
+    times the half at p and `unit`, and signs as `flipped` takes them."""
+    words = v.twice(words) if v.subs == 2 else words
+    count = words.type.count
+    step = v.half_splat(p, count)
+    scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.b.fmul(step, v.const(step.type, unit)))
+    octets = v.b.bitcast(words, v.bytes(4 * count))
+    pairs = v.pick(octets, [count // 2 * k + start + i for k in range(8) for start in (0, 0, 1, 2) for i in (0, 1)])
+    pairs = v.b.bitcast(pairs, v.words32)
+    signs = even_signs(v, v.b.lshr(pairs, v.vector(pairs.type, [0, 7, 6, 5] * 8)))
+    return (scales if count == 16 else v.twice(scales)), signs
 
 
 def nibbles_in_turn(v, packed):

@@ -27,8 +27,7 @@ def unpack(memory):
 
 
 def _part(v, p, count):
-    step = v.halves(p, 18, count // 4)
-    step = v.pick(step, [k // 8 for k in range(2 * count)])
+    step = v.half_runs([v.at(p, 18 * k) for k in range(count // 4)], 8)
 
     def codes(i, n):  # 0 and 2, so that the minimum is what the others' is: - scale
         return v.bit_bytes([v.at(p, 18 * (k // 4) + 2 + 4 * (k % 4)) for k in range(i, i + n)], 2)

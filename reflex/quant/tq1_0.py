@@ -15,6 +15,8 @@ from .lanes import Group, Large
 
 _POWERS = (1, 3, 9, 27, 81)
 _PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))  # first byte, bytes, digits
+_DIGITS = *([k] * 16 for k in range(5)), [0] * 8 + [1] * 8, [2] * 8 + [3] * 8, [4] * 8 + [0, 0, 1, 1, 2, 2, 3, 3]
+# of each two values of a sub-block
 
 
 def decode(blocks):
@@ -44,30 +46,31 @@ def unpack(memory):
     return element
 
 
-def _triple(v, x):
-    return v.b.add(x, v.b.add(x, x))
-
-
-def _parts(v, p):
-    """Of each sub-block 32 bytes whose first digits are its values."""
-    first, second = v.load(p, v.bytes32), v.load(v.at(p, 32), v.bytes16)
-    parts, halves = [first], [second]
-    for _ in range(4):
-        parts.append(_triple(v, parts[-1]))
-        halves.append(_triple(v, halves[-1]))
-    last = v.b.bitcast(v.splat(v.load(v.at(p, 48), v.int32), 4), v.bytes16)
-    last = v.b.mul(last, v.vector(last.type, [_POWERS[j // 4] for j in range(16)]))
-    return [*parts, v.join(halves[0], halves[1]), v.join(halves[2], halves[3]), v.join(halves[4], last)]
-
-
 def _group(v, p):
-    parts, scales = _parts(v, p), v.splat(v.half(v.at(p, 52)), 16)
+    first, second = v.load(p, v.bytes32), v.load(v.at(p, 32), v.bytes16)
+    last = v.b.bitcast(v.splat(v.load(v.at(p, 48), v.int32), 4), v.bytes16)
+    sources = [first] * 5 + [v.join(second, second)] * 2 + [v.join(second, last)]
+    wide = [v.join(*pair) for pair in ((first, first), (first, sources[5]), (sources[6], sources[7]))]
+    wide = {0: wide[0], 2: wide[0], 4: wide[1], 6: wide[2]}
 
     def codes(i, count):
-        fraction = v.joined(parts[i : i + count])
-        return v.b.add(v.above(fraction, 86), v.above(fraction, 171))  # thirds of 256
+        powers = [_POWERS[k] for part in _DIGITS[i : i + count] for k in part]
+        return _digits_of(v, sources[i] if count == 1 else wide[i], powers)
 
+    scales = v.half_splat(v.at(p, 52), 16)
     return Group(scales, v.b.fneg(scales), codes)
+
+
+def _digits_of(v, source, powers):
+    """Of each byte the digit that `powers`, one per two bytes, brings to the front: two multiplications of the even and of the odd
+    bytes as high halves of words; the second has the digit above its lower 16 bits, or 8 further up."""
+    b = v.b
+    words = b.bitcast(source, v.words_in(source))
+    powers = v.vector(words.type, powers)
+    even, odd = b.shl(words, v.const(words.type, 8)), b.and_(words, v.const(words.type, 0xFF00))
+    even = v.high_product(b.mul(even, powers), 3)
+    odd = v.high_product(b.mul(odd, powers), 3 << 8)
+    return b.bitcast(b.or_(even, b.and_(odd, v.const(words.type, 0xFF00))), source.type)
 
 
 LANES = Large(54, _group)

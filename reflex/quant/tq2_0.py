@@ -27,7 +27,7 @@ def unpack(memory):
 
 
 def _group(v, p):
-    scales = v.splat(v.half(v.at(p, 64)), 16)
+    scales = v.half_splat(v.at(p, 64), 16)
     return Group(scales, v.b.fneg(scales), crumbs(v, p))
 
 
