@@ -153,7 +153,7 @@ class _Wheel:
         info = zipfile.ZipInfo(name, STAMP)
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (0o100755 if executable else 0o100644) << 16
-        self.archive.writestr(info, data)
+        self.archive.writestr(info, data, compresslevel=9)
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
         self.record.append(f"{name},sha256={digest},{len(data)}")
 

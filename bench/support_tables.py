@@ -56,9 +56,10 @@ def _on_cpu(step):
 
 def backends(name):
     """Which backends have every operation of a family's TINY model."""
-    steps = program(name).steps
+    made = program(name)
+    steps, cuda_kind = made.steps, cuda_lowering.lowering(made)
     plain = [r.step for r in fusion.fuse(steps, True) if isinstance(r, fusion.Plain)]
-    cuda = all(hasattr(cuda_lowering.Lowering, "_step_" + step.op) for step in plain)
+    cuda = all(hasattr(cuda_kind, "_step_" + step.op) for step in plain)
     return ["reference", *(["cpu"] if all(map(_on_cpu, steps)) else []), *(["cuda"] if cuda else [])]
 
 

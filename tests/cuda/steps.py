@@ -8,7 +8,7 @@ from blocks import random_blocks
 
 from reflex import ops, quant
 from reflex.backends.cuda import launch, memory
-from reflex.backends.cuda.lowering import Lowering
+from reflex.backends.cuda.lowering import lowering
 from reflex.gguf.header import Tensor
 from reflex.kernels.cuda.compile import load_all
 from reflex.program.records import Program
@@ -78,7 +78,7 @@ class Run:
         self.program, self.weights = program, weights
         self.memory = memory.Memory(weights, program, shape[0])
         self.launches = Launches()
-        self.lowering = Lowering(Images(allowed), MULTIPROCESSORS, self.launches, weights, program, self.memory, *shape)
+        self.lowering = lowering(program)(Images(allowed), MULTIPROCESSORS, self.launches, weights, program, self.memory, *shape)
         self.lowering._lower(0, len(program.steps))
         number, size, constants = self.memory.seal()
         self.arena = numpy.full(size + ALIGN, 0xFF, "u1")  # poison

@@ -26,7 +26,7 @@ def stub(tmp_path_factory):
     ("settings", "targets"),
     [
         ({}, ["sm_90"]),
-        ({"CAPABILITY": "8.7"}, ["sm_86"]),
+        ({"CAPABILITY": "8.7"}, ["sm_80"]),
         ({"CAPABILITY": "7.5"}, ["sm_75"]),
         ({"CAPABILITY": "13.0"}, ["ptx"]),
         ({"CAPABILITY": "7.0"}, []),

@@ -3,16 +3,16 @@
 import pytest
 from stub import fake
 
-FILES = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "ptx"]
+from reflex.kernels.cuda import levels
 
 
 @pytest.mark.parametrize(
     ("capability", "target"),
-    [("7.5", "sm_75"), ("8.0", "sm_80"), ("8.6", "sm_86"), ("8.7", "sm_86"), ("8.9", "sm_89"), ("9.0", "sm_90"), ("10.0", "sm_100"),
+    [("7.5", "sm_75"), ("8.0", "sm_80"), ("8.6", "sm_80"), ("8.7", "sm_80"), ("8.9", "sm_80"), ("9.0", "sm_90"), ("10.0", "sm_100"),
      ("10.3", "sm_100"), ("12.0", "sm_120"), ("12.1", "sm_120"), ("11.0", "ptx"), ("13.0", "ptx")],
 )  # fmt: skip
 def test_file_for_a_capability(stub, capability, target):
-    for name in FILES:
+    for name in levels.TARGETS:
         fake.kernel_file(stub.folder, name)
     code = "dev, images, loaded = session(folder); show(target=images.target, ptx=images.is_ptx)"
     (result,) = stub.run(code, CAPABILITY=capability)

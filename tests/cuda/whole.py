@@ -14,7 +14,7 @@ from run import Addresses
 
 from reflex import native
 from reflex.backends.cuda.launch import TAG
-from reflex.backends.cuda.lowering import Lowering
+from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.memory import CELLS, WEIGHTS, Layout, Memory
 from reflex.kernels.cuda import export
 from reflex.kernels.cuda.compile import load_all
@@ -75,7 +75,7 @@ class Emulated:
         """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them."""
         memory, chain = self.memory, Launches()
         facts = self.images, self.multiprocessors, chain, self.file, self.program, memory
-        Lowering(*facts, len(ids), len(outputs), reach, tree).lower()
+        lowering(self.program)(*facts, len(ids), len(outputs), reach, tree).lower()
         self._allocate()
         cells = self._view(memory.cells, numpy.int32)
         plain = next((row for row, start in enumerate(branch) if start), len(branch))

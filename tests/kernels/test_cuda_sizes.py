@@ -23,8 +23,8 @@ from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, persistent, products
-from reflex.backends.cuda.lowering import Lowering
+from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, parameters, persistent, products
+from reflex.backends.cuda.lowering import lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
     advance,
@@ -120,7 +120,7 @@ def lowered(request, tmp_path_factory):
     for shape in BATCHES + STEADY:
         chain = Launches()
         count = FEW if shape in STEADY else MULTIPROCESSORS
-        Lowering(Images(), count, chain, file, program, places, *shape).lower()
+        lowering(program)(Images(), count, chain, file, program, places, *shape).lower()
         found.append((*shape[:2], chain))
     yield found
     file.close()
@@ -361,7 +361,7 @@ def test_expansion():
 
 def test_logits():
     assert backend.ROW_STATS == 4 * 4
-    assert decode.COLUMNS == logits.CHUNK == sample.CHUNK
+    assert parameters.COLUMNS == logits.CHUNK == sample.CHUNK
     assert KERNELS["logprobs"].threads == 128
 
 
@@ -370,7 +370,7 @@ def test_state_of_a_decode_run():
     assert decode.STATE == advance.PLACE + 1
     assert decode.STOP_NO_NUMBER == advance.NO_NUMBER
     assert decode.RING > decode.AHEAD and decode.RING & (decode.RING - 1) == 0
-    assert decode.COLUMNS >= sample.SCRATCH_WORDS  # int64 words of the scratch
+    assert parameters.COLUMNS >= sample.SCRATCH_WORDS  # int64 words of the scratch
     assert decode.MOST_SORTED == sample.MOST
     assert decode.ENTRIES == advance.ENTRIES
 

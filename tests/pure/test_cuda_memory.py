@@ -12,7 +12,7 @@ from reflex.arch import load_spec
 from reflex.backends.cuda import lifetimes
 from reflex.backends.cuda.expert_patterns import Experts
 from reflex.backends.cuda.fusion import Linear, fuse
-from reflex.backends.cuda.lowering import Lowering
+from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.memory import Layout, Memory
 from reflex.gguf.reader import open_model
 from reflex.program import build
@@ -60,7 +60,7 @@ def lowered(file, program, sizes):
     """The Memory after evaluations of these (rows, wanted)."""
     memory = Memory(Layout(file), program, CONTEXT)
     for rows, wanted in sizes:
-        Lowering(Images(), 132, Chain(), file, program, memory, rows, min(wanted, rows, memory.wanted_rows)).lower()
+        lowering(program)(Images(), 132, Chain(), file, program, memory, rows, min(wanted, rows, memory.wanted_rows)).lower()
     return memory
 
 
@@ -116,8 +116,8 @@ def test_no_value_is_lost_to_another(name, selecting, tmp_path):
         assert program.steps[-1].out in owners(program, memory, selecting)
 
 
-class Watched(Lowering):
-    """Notes which shared buffers the launches of each record name."""
+class Watched:
+    """In front of a Lowering: checks which shared buffers the launches of each record name."""
 
     def _lower(self, first, last):
         places = {}
@@ -136,9 +136,9 @@ class Watched(Lowering):
 def test_launches_name_only_what_their_record_touches(name, tmp_path):
     with closing(open_model(str(tiny.write(name, tmp_path / "m.gguf")))) as file:
         program = build(load_spec(file))
-        memory = Memory(Layout(file), program, CONTEXT)
+        memory, watched = Memory(Layout(file), program, CONTEXT), type("Own", (Watched, lowering(program)), {})
         for rows, wanted in ((1, 1), (2, 1), (16, 16), (24, 2), (64, 1), (64, 64)):
-            Watched(Images(), 132, Chain(), file, program, memory, rows, wanted).lower()
+            watched(Images(), 132, Chain(), file, program, memory, rows, wanted).lower()
 
 
 def test_what_comes_from_another_segment_keeps_its_place():

@@ -11,7 +11,7 @@ from ...program.records import BATCH
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
-from .lowering import Lowering
+from .lowering import lowering
 from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
 
 SHAPES = 8  # batch sizes whose launches are kept
@@ -86,7 +86,7 @@ class Plan:
     def lower(self, chain, *shape):
         """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
         facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
-        return Lowering(*facts, *shape).lower()
+        return lowering(self.program)(*facts, *shape).lower()
 
     def settle(self, chain):
         """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there."""

@@ -12,6 +12,7 @@ from ...errors import DeviceError, InternalError
 from ...sample import uniform
 from .dense import dense
 from .launch import Chain
+from .parameters import COLUMNS, blocks
 
 AHEAD = 4  # graphs in flight
 RING = 16  # entries of the history, a power of two and more than AHEAD
@@ -19,7 +20,6 @@ ENDS, LAST = 64, 64  # most end tokens, and ids that a repeat penalty looks back
 SETTINGS, STATE = 6, 5  # float64 and int64 words (kernels/cuda/sample.py, advance.py)
 BLOCK = 8 * (SETTINGS + STATE) + 4 * (ENDS + LAST)  # bytes of a run's facts
 STOP_NO_NUMBER = 3
-COLUMNS = 4096  # logits per block of the sampling kernels
 MOST_SORTED = 2048  # tokens that the kernel `sample` sorts at once
 ENTRIES = 4  # words of the history before its ring: number of tokens, stop flag, two unused
 
@@ -73,7 +73,7 @@ class Decoder:
         settings, state = self.block, self.block + 8 * SETTINGS
         ends = state + 8 * STATE
         recent, count = ends + 4 * ENDS, LAST if penalized else 0
-        parts = (columns + COLUMNS - 1) // COLUMNS
+        parts = blocks(columns, COLUMNS)
         changed = stats
         if penalized:
             chain.add(kernel("penalize"), 1, (logits, recent, self.saved, settings, LAST))

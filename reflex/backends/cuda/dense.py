@@ -12,11 +12,10 @@ from ... import native
 from . import persistent
 from .fusion import Attention, Linear, Plain, fuse
 from .memory import EXPANDED, WEIGHTS, offset
-from .parameters import blocks
+from .parameters import COLUMNS, blocks
 
 LOG2_E = 1.4426950408889634
 NARROW = 1024  # columns of the residual stream, up to which threads hold fewer values at once
-COLUMNS = 4096  # logits per block of logits_stats
 
 
 class Unfit(Exception):

@@ -4,8 +4,9 @@ The same kernels as in a run of tokens (decode.py). Called by Plan.sample in bac
 """
 
 from ... import native
-from .decode import COLUMNS, MOST_SORTED, SETTINGS
+from .decode import MOST_SORTED, SETTINGS
 from .launch import Chain
+from .parameters import COLUMNS, blocks
 
 STATS, CHOSEN = 16, 16  # bytes of a row's statistics; where the id lies behind them on the host
 
@@ -20,7 +21,7 @@ class Draw:
         scratch, counters = m.zeros("sampling scratch", 8 * COLUMNS), m.zeros("sampling counters", 8)
         self.host = native.alloc(8 * SETTINGS, "draw")
         self.chain = Chain(plan.library, 4, 64)
-        parts = (columns + COLUMNS - 1) // COLUMNS
+        parts = blocks(columns, COLUMNS)
         row = plan.logits_at, plan.stats_at, self.place, scratch
         self.chain.add(kernel("sample_bins"), parts, (*row, columns), overlap=False)
         self.chain.add(kernel("sample"), parts, (*row, counters, self.place + 8 * SETTINGS, columns, MOST_SORTED))

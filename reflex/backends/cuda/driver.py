@@ -114,7 +114,11 @@ def word(name, *arguments):
 
 def text(string):
     """A zero-terminated array of the text's bytes, for `addressof`; it must outlive the call."""
-    data = string.encode() + b"\0"
+    return array(string.encode() + b"\0")
+
+
+def array(data):
+    """A copy of bytes, for `addressof`."""
     return (UInt8 * len(data)).from_buffer_copy(data)
 
 

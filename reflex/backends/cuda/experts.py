@@ -3,16 +3,17 @@
 Several rows: pairs of a row and an expert are put in the order of the experts and cut into tiles (expert_order); a launch then
 takes a tile of one expert like a product of many tokens, on tensor cores (expert_tiles) or value by value (expert_plain).
 Results lie at [row, slot], expert_sum adds them up. One row: every block finds the experts by itself (expert_dot), where the
-formats have integer products. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+formats have integer products. Imported for programs with experts; sizes repeat those of the kernel files.
 """
 
 from ...errors import UnsupportedError
 from ...quant import load
 from ...quant.types import by_id, row_bytes
 from .fusion import ACTIVATIONS, Linear
+from .lowering import Lowering
 from .memory import offset
 from .parameters import Own, blocks
-from .products import MODES, Products, fragment_of
+from .products import MODES, fragment_of
 
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
 FLOAT32 = 0  # type id
@@ -28,8 +29,8 @@ ROOMY = 30  # words of weights of a strand's rows, above which it has one row in
 SHARED_BYTES = 96 << 10  # of it that expert_down may take
 
 
-class ExpertLaunches(Products):
-    """Methods of Lowering for Experts records, and for their steps one by one."""
+class ExpertLowering(Lowering):
+    """A Lowering that knows Experts records, and their steps one by one."""
 
     arranged = None  # (routes, pairs per tile) for which the latest expert_order was launched
 

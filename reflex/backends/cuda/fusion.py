@@ -6,7 +6,6 @@ Nothing here knows sizes, types or addresses. Called by lowering.py and its test
 """
 
 from ...program.records import Step
-from .expert_patterns import experts
 
 
 class Plain:
@@ -64,6 +63,7 @@ def fuse(steps, selecting):
     """The list of fused records of `steps`. `selecting`: some rows are not wanted, so that `select` has work to do."""
     steps = _select_after_attention(steps) if selecting else [step for step in steps if step.op != "select"]
     steps = _temper_before_rope(steps)
+    experts = _experts(steps)
     taken = set()
     out = []
     for at, step in enumerate(steps):
@@ -81,6 +81,15 @@ def fuse(steps, selecting):
             found = _attention(steps, at)
         out.append(found or Plain(step))
     return out
+
+
+def _experts(steps):
+    """The pattern of a mixture of experts; its file is imported for steps that have one."""
+    if not any(step.op == "route" for step in steps):
+        return lambda steps, at, taken, readers: None
+    from .expert_patterns import experts
+
+    return experts
 
 
 def _select_after_attention(steps):

@@ -1,17 +1,18 @@
 """A Program as launches: which kernel runs on which addresses, for a batch of a given size.
 
-`Lowering(...).lower()` appends the launches of one evaluation to a chain (launch.py). Fused records (fusion.py) choose their
-kernel by the number of rows and by the block formats they meet (products.py, experts.py, attention.py); each kernel's
-parameters are described in its own file under reflex/kernels/cuda. Layers that repeat are copied with their addresses replaced.
+`lowering(program)(...).lower()` appends the launches of one evaluation to a chain (launch.py). Fused records (fusion.py)
+choose their kernel by the number of rows and by the block formats they meet (products.py, experts.py, attention.py); each
+kernel's parameters are described in its own file under reflex/kernels/cuda. Layers that repeat are copied with their addresses
+replaced.
 """
 
 from ...errors import UnsupportedError
 from ...quant.types import by_id
 from ..layers import facts
 from .attention import AttentionLaunches
-from .experts import ExpertLaunches
 from .fusion import fuse
-from .parameters import blocks
+from .parameters import COLUMNS, blocks
+from .products import Products
 
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
@@ -28,7 +29,7 @@ class Template:
         self.changes = changes  # (row, parameter, step within the layer, word)
 
 
-class Lowering(ExpertLaunches, AttentionLaunches):
+class Lowering(Products, AttentionLaunches):
     """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
 
     def lower(self):
@@ -58,7 +59,7 @@ class Lowering(ExpertLaunches, AttentionLaunches):
     def _stats(self):
         """Largest logit, its id and the sum of exponentials of every wanted row."""
         m, columns = self.memory, self.program.vocabulary
-        parts = blocks(columns, 4096)
+        parts = blocks(columns, COLUMNS)
         partials = m.of_wanted("stats partials", self.wanted, 16 * parts)
         counters = m.zeros("stats counters", 4 * m.rows)
         values = self._at("logits")[0], m.stats_of(self.wanted), partials, counters, columns
@@ -192,3 +193,12 @@ class Lowering(ExpertLaunches, AttentionLaunches):
 
     def _step_softcap(self, step):
         self._elementwise("softcap", step, (float(step.args["cap"]),))
+
+
+def lowering(program):
+    """The Lowering for a program: one with experts has an own, whose file others do not import."""
+    if not any(step.op == "route" for step in program.steps):
+        return Lowering
+    from .experts import ExpertLowering
+
+    return ExpertLowering

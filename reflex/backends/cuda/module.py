@@ -1,9 +1,9 @@
 """The kernels of one device: which file of `cache/` fits it, that the file is whole, images and handles by kernel name.
 
-A file is one line `RFXCUDA1 target offset bytes checksum`, one line `name at size checksum threads registers shared letters`
-per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte. Kernels with
-the same `at` share an image; an image is verified and loaded when the first of its kernels is used. Refuses a device or a
-driver that no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
+A file is one line `RFXCUDA2 target offset bytes checksum`, one line `name at size checksum threads registers shared letters`
+per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte, compressed by
+zlib. Kernels with the same `at` share an image; an image is read, verified and loaded when the first of its kernels is used.
+Refuses a device or a driver that no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
 """
 
 from posix import O_CLOEXEC, O_RDONLY, listdir
@@ -17,7 +17,7 @@ from ...native import REPAIR
 from . import driver
 from .driver import call, word
 
-MAGIC = b"RFXCUDA1"
+MAGIC = b"RFXCUDA2"
 DEFAULT_SHARED_BYTES = 48 << 10  # static and dynamic shared memory beyond it must be asked for
 MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 PTX = "ptx"
@@ -90,6 +90,13 @@ class Images:
         if found != kernel.checksum:
             raise KernelCacheError("CUDA kernel file is corrupt", f"checksum {kernel.checksum}", found, self.path, REPAIR)
         return address
+
+    def text(self, kernel):
+        """The PTX of a kernel's image, as a zero-terminated array."""
+        from zlib import decompress  # costs a dlopen, which a device with a cubin does not pay
+
+        address = self.address(kernel)
+        return driver.array(decompress(native.view(address, kernel.size)))
 
     def verify(self):
         """Check every image."""
@@ -207,8 +214,10 @@ class Module:
         self._dynamic = {}  # kernel name -> bytes allowed
 
     def _load(self, kernel):
-        cell = native.Int64()
-        status = driver.function("cuModuleLoadData")(native.address_of(cell), self.images.address(kernel))
+        cell, images = native.Int64(), self.images
+        text = images.text(kernel) if images.is_ptx else None
+        image = images.address(kernel) if text is None else native.address_of(text)
+        status = driver.function("cuModuleLoadData")(native.address_of(cell), image)
         if status:
             raise self._refused(status)
         self._modules[kernel.at] = cell.value

@@ -1,5 +1,7 @@
 """Parameters of launches that differ from layer to layer, and the arithmetic of grids."""
 
+COLUMNS = 4096  # logits per block of the kernels that read them: logits_stats, sample, sample_bins
+
 
 class Own:
     """A parameter that differs from layer to layer: `word(step)` gives it for the step in the same place of another layer."""

@@ -85,8 +85,8 @@ def to_ptx(kernel):
 
 
 def facts_of(stem):
-    """What an image needs to know of one kernel file: [name, threads, letters, since, before, PTX body] of each kernel."""
-    return [[k.name, k.threads, k.signature, k.since, k.before, to_ptx(k)] for k in kernels_of(stem)]
+    """What images need to know of one kernel file: [name, alone, threads, letters, since, before, PTX body] of each kernel."""
+    return [[k.name, k.alone, k.threads, k.signature, k.since, k.before, to_ptx(k)] for k in kernels_of(stem)]
 
 
 def report(names, arch):

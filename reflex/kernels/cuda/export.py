@@ -17,11 +17,13 @@ KERNELS = {}  # name -> Kernel; kernel files fill it when they are imported
 class Kernel:
     """An entry point: `threads` per block, and `blocks` per multiprocessor that ptxas must leave registers for.
 
-    Built for architectures from `since` up to, not including, `before` (compute capability times ten).
+    Built for architectures from `since` up to, not including, `before` (compute capability times ten). `alone`: in an image by
+    itself, not with the others of its file.
     """
 
-    def __init__(self, name, function, signature, threads, blocks, since, before):
+    def __init__(self, name, alone, function, signature, threads, blocks, since, before):
         self.name = name
+        self.alone = alone
         self.function = function
         self.signature = signature
         self.threads = threads
@@ -34,7 +36,7 @@ class Kernel:
 
 
 def kernel(signature, threads, blocks=1, name=None, since=75, before=1000):
-    """Register an entry point under its own name (or `name`)."""
+    """Register an entry point under its own name; or under `name`, one of variants of which a model uses few."""
 
     def register(function):
         symbol = name or function.__name__
@@ -42,7 +44,7 @@ def kernel(signature, threads, blocks=1, name=None, since=75, before=1000):
             raise ValueError(f"kernel {symbol} is declared twice")
         if len(signature) != function.__code__.co_argcount:
             raise ValueError(f"kernel {symbol} has another number of parameters than its signature")
-        KERNELS[symbol] = Kernel(symbol, function, signature, threads, blocks, since, before)
+        KERNELS[symbol] = Kernel(symbol, name is not None, function, signature, threads, blocks, since, before)
         return function
 
     return register

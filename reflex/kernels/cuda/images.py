@@ -1,12 +1,14 @@
 """Files of kernels for one target: from kernel files to cache/cuda-<target>.bin. Needs no numba where all PTX is at hand.
 
-Per kernel file two kinds of objects are kept below build/objects, named by what they are made from: PTX for all targets
-(cuda/*.json) and one cubin per architecture. A file holds one image per kernel file; backends/cuda/module.py reads it.
+Two kinds of objects are kept below build/objects, named by what they are made from: PTX of a kernel file for all targets
+(cuda/*.json) and one image per kernel, or per file for kernels that belong together, and target. backends/cuda/module.py reads
+the files; a model loads the images that it launches kernels of, so what few models need together lies apart.
 """
 
 import ast
 import hashlib
 import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from .levels import TEXT, module
 from .ptxas import statistics, to_cubin
 
 HERE = Path(__file__).parent
-MAGIC = "RFXCUDA1"
+MAGIC = "RFXCUDA2"
 PAGE, ALIGNMENT = 4096, 64
-MAKERS = ("compile", "export", "images", "levels", "ptxas")  # what every object depends on besides its own imports
+TEXT_MAKERS, IMAGE_MAKERS = ("compile", "export", "levels"), ("levels", "ptxas")  # what objects depend on besides their sources
 
 
 def stems():
@@ -33,16 +35,52 @@ def _declares_kernels(path):
     )
 
 
-def fingerprint(stem, compiler):
-    digest = hashlib.sha256(compiler.encode())
-    for file in sorted(sources(HERE / f"{stem}.py") | {HERE / f"{name}.py" for name in MAKERS}):
+def _digest(makers, *parts):
+    digest = hashlib.sha256()
+    for file in sorted(makers):
         digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:24]
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _files(names):
+    return {HERE / f"{name}.py" for name in names}
+
+
+def fingerprint(stem, compiler):
+    return _digest(sources(HERE / f"{stem}.py") | _files(TEXT_MAKERS), compiler)[:24]
 
 
 def sources_digest(compiler):
     """One hash over everything the CUDA kernels are made from."""
-    return hashlib.sha256("".join(fingerprint(stem, compiler) for stem in stems()).encode()).hexdigest()
+    return _digest(_files((*IMAGE_MAKERS, "images")), *(fingerprint(stem, compiler) for stem in stems()))
+
+
+class Image:
+    """Kernels that are loaded together on one target. `kernels`: [name, threads, letters, PTX body] of each."""
+
+    def __init__(self, stem, name, target, kernels, path):
+        self.stem = stem
+        self.name = name
+        self.target = target
+        self.kernels = kernels
+        self.path = path
+
+    def assemble(self):
+        """Make the image and its statistics, unless they are there. For PTX ptxas only checks the text."""
+        if self.path.exists() and self.path.with_suffix(".json").exists():
+            return
+        text = module([body for *_, body in self.kernels], self.target)
+        data, report = to_cubin(text, "sm_80" if self.target == TEXT else self.target)
+        if self.target == TEXT:  # read where no cubin fits, and compiled for longer than unpacked
+            data = zlib.compress(text.encode() + b"\0", 9)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, data)
+        write_atomically(self.path.with_suffix(".json"), json.dumps(statistics(report)).encode())
+
+    def statistics(self):
+        return json.loads(self.path.with_suffix(".json").read_text())
 
 
 class Objects:
@@ -51,12 +89,10 @@ class Objects:
     def __init__(self, folder, compiler):
         self.folder = Path(folder)
         self.prints = {stem: fingerprint(stem, compiler) for stem in stems()}
+        self.makers = _digest(_files(IMAGE_MAKERS), compiler)
 
     def text(self, stem):
         return self.folder / "cuda" / f"{stem}-{self.prints[stem]}.json"
-
-    def cubin(self, stem, target):
-        return self.folder / target / f"{stem}-{self.prints[stem]}.cubin"
 
     def stale(self):
         """Kernel files whose PTX is not there, the longest first."""
@@ -67,60 +103,46 @@ class Objects:
         self.text(stem).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.text(stem), json.dumps(facts).encode())
 
-    def kernels(self, stem, target):
-        """[name, threads, letters, PTX body] of the kernels that a file gives for a target."""
+    def images(self, target):
+        """The Images of a target, in the order of the kernel files."""
         level = 80 if target == TEXT else int(target.removeprefix("sm_"))
-        known = json.loads(self.text(stem).read_text())
-        return [[name, threads, letters, body] for name, threads, letters, since, before, body in known if since <= level < before]
-
-    def assemble(self, stem, target):
-        """Make one image and its statistics, unless they are there. For PTX ptxas only checks the text."""
-        path = self.cubin(stem, target)
-        if path.exists() and path.with_suffix(".json").exists():
-            return
-        bodies = [body for *_, body in self.kernels(stem, target)]
-        image, found = b"", {}
-        if bodies:
-            text = module(bodies, target)
-            image, report = to_cubin(text, "sm_80" if target == TEXT else target)
-            found = statistics(report)
-            image = text.encode() + b"\0" if target == TEXT else image
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, image)
-        write_atomically(path.with_suffix(".json"), json.dumps(found).encode())
-
-    def statistics(self, stem, target):
-        return json.loads(self.cubin(stem, target).with_suffix(".json").read_text())
+        for stem in self.prints:
+            groups = {}
+            for name, alone, threads, letters, since, before, body in json.loads(self.text(stem).read_text()):
+                if since <= level < before:
+                    groups.setdefault(name if alone else stem, []).append([name, threads, letters, body])
+            for image, kernels in groups.items():
+                own = _digest((), self.makers, *(body for *_, body in kernels))[:24]
+                yield Image(stem, image, target, kernels, self.folder / target / f"{image}-{own}.cubin")
 
     def faults(self, targets):
         """One line per kernel and architecture that keeps registers in memory."""
-        for target in (t for t in targets if t != TEXT):
-            for stem in self.prints:
-                for name, found in sorted(self.statistics(stem, target).items()):
-                    if found["stack"] or found["spills"]:
-                        yield (
-                            f"{name} ({stem}.py) on {target}: {found['stack']} bytes of stack, {found['spills']} bytes of spills, "
-                            f"{found['registers']} registers"
-                        )
+        for image in (image for target in targets if target != TEXT for image in self.images(target)):
+            for name, found in sorted(image.statistics().items()):
+                if found["stack"] or found["spills"]:
+                    yield (
+                        f"{name} ({image.stem}.py) on {image.target}: {found['stack']} bytes of stack, {found['spills']} bytes of "
+                        f"spills, {found['registers']} registers"
+                    )
 
 
 def assemble_all(objects, targets, jobs):
     """Bring the images of `targets` up to date, several at a time."""
     with ThreadPoolExecutor(jobs) as pool:
-        for _ in pool.map(lambda pair: objects.assemble(*pair), [(stem, target) for stem in objects.prints for target in targets]):
-            pass
+        for target in targets:
+            for _ in pool.map(Image.assemble, objects.images(target)):
+                pass
 
 
 def image_file(objects, target):
     """(bytes of cuda-<target>.bin, {kernel: facts for the manifest})."""
     rows, images, at = [], [], 0
-    for stem in objects.prints:
-        image = objects.cubin(stem, target).read_bytes()
-        found = objects.statistics(stem, target)
-        for name, threads, letters, _ in objects.kernels(stem, target):
+    for image in objects.images(target):
+        data, found = image.path.read_bytes(), image.statistics()
+        for name, threads, letters, _ in image.kernels:
             facts = {"threads": threads, "registers": found[name]["registers"], "shared": found[name]["shared"]}
-            rows.append((name, at, len(image), native.checksum_of(image), facts, letters or "-"))
-        images.append(image + bytes(-len(image) % ALIGNMENT))
+            rows.append((name, at, len(data), native.checksum_of(data), facts, letters or "-"))
+        images.append(data + bytes(-len(data) % ALIGNMENT))
         at += len(images[-1])
     rows.sort()
     start = 0
@@ -132,5 +154,3 @@ def image_file(objects, target):
             break
         start = (len(first) + len(listing) + PAGE - 1) // PAGE * PAGE
     return (first + listing).ljust(start, b"\0") + b"".join(images), {name: facts for name, _, _, _, facts, _ in rows}
-
-

@@ -4,7 +4,8 @@ per feature level between marks, and `at_level` keeps the right one. A level is 
 
 import re
 
-LEVELS = {"sm_75": 75, "sm_80": 80, "sm_86": 80, "sm_89": 80, "sm_90": 90, "sm_100": 90, "sm_120": 90}  # arch -> feature level
+# arch -> feature level. A cubin runs on every later minor version of its major one: 8.6, 8.7 and 8.9 take sm_80's.
+LEVELS = {"sm_75": 75, "sm_80": 80, "sm_90": 90, "sm_100": 90, "sm_120": 90}
 TEXT = "ptx"  # the target that is PTX, for the driver's compiler, where no cubin fits
 TEXT_LEVEL, TEXT_VERSION = 80, "7.4"  # of that PTX; 7.4 is the first with L1::no_allocate, and the older the better
 TARGETS = (*LEVELS, TEXT)
