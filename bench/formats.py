@@ -29,8 +29,8 @@ ROUNDS = {1: 41, 8: 21, 64: 7}  # tokens -> pairs of runs
 
 
 def names(library):
-    """Formats with vector kernels for 8-bit activations, as the table of types lists them."""
-    return [block.name for block in TYPES.values() if f"linear_q8_{block.name}" in library]
+    """Formats with vector kernels of their own, as the table of types lists them."""
+    return [block.name for block in TYPES.values() if any(f"linear_{x}_{block.name}" in library for x in ("q8", "f32"))]
 
 
 def seconds(step):
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--level", default=native.library().level)
     parser.add_argument("--record", help="write bench/results/NAME.json")
     arguments = parser.parse_args()
-    library = load(arguments.level)
+    library = native.library() if arguments.level == native.library().level else load(arguments.level)
     found = {}
     print(f"{arguments.level}: share of {YARDSTICK}'s speed with {list(ROUNDS)} tokens: bytes/s with one, else products/s")
     for name in arguments.names or names(library):

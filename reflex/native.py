@@ -160,7 +160,9 @@ LEAVES = (  # names in /proc/cpuinfo: what glibc calls the leaf, the register (e
     (0, 2, {"ssse3": 9, "fma": 12, "cx16": 13, "sse4_1": 19, "sse4_2": 20, "movbe": 22, "popcnt": 23, "f16c": 29}),
     (1, 1, {"bmi1": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "avx512bw": 30, "avx512vl": 31}),
     (1, 2, {"avx512_vnni": 11}),
+    (1, 3, {"avx512_fp16": 23}),
 )
+GATHERS = "avx512_fp16"  # of processors that gather fast: with microcode against Downfall, older ones take eight times as long
 
 
 def cpu_flags():
@@ -223,6 +225,8 @@ class Library:
         self.level = level
         self._listing = listing  # b"\nname offset arity\n...": read when a name is asked for; arity -1: a table of bytes
         self._base = mapping.address
+        self.gathers = None  # whether this processor gathers fast: asked where it matters
+        self._variants = {}
 
     def _find(self, name):
         """(address, arity) of a symbol, or None."""
@@ -248,6 +252,19 @@ class Library:
 
     def address(self, name):
         return self._symbol(name)[0]
+
+    def variant(self, name):
+        """Which kernel does a kernel's work on this processor: one that gathers, where there is one and that is fast, or itself."""
+        found = self._variants.get(name)
+        if found is None:
+            found = f"{name}_gathered" if f"{name}_gathered" in self and self._gathers_fast() else name
+            self._variants[name] = found
+        return found
+
+    def _gathers_fast(self):
+        if self.gathers is None:
+            self.gathers = GATHERS in cpu_flags()
+        return self.gathers
 
     def names(self):
         return [line.split()[0].decode() for line in self._listing.split(b"\n") if line]

@@ -258,7 +258,7 @@ class Lowering:
         columns, name = tensor.shape[0], by_id(tensor.type).name
         kernel = "linear_q8_" + name
         if kernel in self.library:
-            return kernel, True, columns // 256, columns % 256 // 32, 0
+            return self.library.variant(kernel), True, columns // 256, columns % 256 // 32, 0
         kernel, decoder = "linear_f32_" + name, 0
         if kernel not in self.library:
             kernel, decoder = "linear_decoded", self.library.address("decode_" + name)

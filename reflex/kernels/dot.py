@@ -11,6 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .intrinsics import I64, f32, i64
+from .points import Points
 from .target import current
 from .vector import LANES, V8F, Vectors, vector
 
@@ -32,8 +33,8 @@ class Tile:
     For each row, `row(weights, x, accumulators)` adds the products to an accumulator per token.
     """
 
-    def __init__(self, v, tokens, arguments):
-        self.v, self.tokens = v, tokens
+    def __init__(self, v, tokens, arguments, gathers=False):
+        self.v, self.tokens, self.gathers = v, tokens, gathers
         weights, self.row_bytes, self.rows, x, self.stride, groups, tail, out, self.out_stride, self.bias = arguments
         self.counts = groups, tail  # of a row; hidden in it, or LLVM makes a copy of the code for rows without any
         self.weights, self.out = v.pointer(weights), v.pointer(out)
@@ -113,22 +114,33 @@ def _ask_ahead(v, p, nbytes, tokens):
             v.prefetch(v.at(p, AHEAD + line))
 
 
-def _indices_ahead(v, record, tile):
-    """Function (address of a group) -> the group, whose indices were written to memory in the turn before: a scalar read waits
-    long for part of a vector that was just stored."""
-    b, size = v.b, record.index_bytes
-    room = [v.space(size) for _ in range(2)]
+def _reader(v, record, tile):
+    """Function (address of a group) -> the group."""
+    if record.indices is None:
+        return lambda p: record.group(v, p)
+    points = Points(v, tile.gathers)
+    if tile.gathers or record.scalars:
+        return lambda p: record.group(v, p, points, (record.indices if tile.gathers else record.scalars)(v, p))
+    return _indices_ahead(v, record, tile, points)
+
+
+def _indices_ahead(v, record, tile, points):
+    """The same for indices that are written to memory in the turn before: a scalar read waits long for part of a vector that was
+    just stored."""
+    b, first = v.b, v.words(record.indices(v, tile.weights))
+    room = [v.space(2 * first.type.count) for _ in range(2)]
     last = b.gep(tile.weights, [b.sub(b.mul(tile.rows, tile.row_bytes), v.const(i64, record.group_bytes))])
-    v.store(record.indices(v, tile.weights), room[0])
+    v.store(first, room[0])
     now, then = (v.cell(where) for where in room)
 
     def read(p):
         here, there = b.load(now), b.load(then)
         after = v.at(p, record.group_bytes)
-        v.store(record.indices(v, b.select(b.icmp_unsigned(">", after, last), last, after)), there)
+        v.store(v.words(record.indices(v, b.select(b.icmp_unsigned(">", after, last), last, after))), there)
         b.store(there, now)
         b.store(here, then)
-        return record.group(v, p, v.hidden(here))
+        words = v.hidden(here)
+        return record.group(v, p, points, lambda at, count: v.scalars(v.at(words, 2 * at), v.int16, count))
 
     return read
 
@@ -136,7 +148,7 @@ def _indices_ahead(v, record, tile):
 def quantized_rows(record, v, tile):
     """`groups` whole groups of 256, then `tail` sub-blocks of 32 (formats whose blocks are narrower than a group only)."""
     b = v.b
-    read = _indices_ahead(v, record, tile) if record.indices else lambda p: record.group(v, p)
+    read = _reader(v, record, tile)
 
     def row(weights, accumulators):
         with v.loop(tile.groups) as g:
@@ -185,7 +197,7 @@ def plain_rows(record, v, tile):
     tile.run(LANES, row)
 
 
-def tile_of(record, limit, name):
+def tile_of(record, limit, name, gathers=False):
     """tile(tokens, weights, row_bytes, rows, x, stride, groups, tail, out, out_stride, bias): for 1 to `limit` tokens
     out[t][r] = row r . x[t] + bias[r].
 
@@ -203,7 +215,7 @@ def tile_of(record, limit, name):
             function = ir.Function(builder.module, kind, f"{name}_{tokens}")
             function.linkage = "internal"
             v = Vectors(ir.IRBuilder(function.append_basic_block("entry")))
-            make(record, v, Tile(v, tokens, function.args))
+            make(record, v, Tile(v, tokens, function.args, gathers))
             v.b.ret_void()
             with builder.goto_block(builder.append_basic_block(f"tokens_{tokens}")):
                 choice.add_case(ir.Constant(i64, tokens), builder.block)

@@ -9,7 +9,7 @@ computed with.
 from llvmlite import ir
 from numba.core import cgutils
 
-from .intrinsics import constant, declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
+from .intrinsics import declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
 from .target import current
 
 LANES = 8
@@ -100,7 +100,7 @@ class Vectors:
         if len(pointers) == 1 or not self.target.vnni:
             return self.joined([self.half_splat(p, lanes) for p in pointers])
         low, high = (self.splat(self.load(p, i16), 2 * lanes) for p in pointers)
-        mask = self._lane_mask(2 * lanes, (1 << lanes) - 1 << lanes)
+        mask = self.lane_mask(2 * lanes, (1 << lanes) - 1 << lanes)
         return self.b.fpext(self.b.bitcast(self.b.select(mask, high, low), vector(f16, 2 * lanes)), vector(f32, 2 * lanes))
 
     def eighth(self, value):
@@ -153,27 +153,7 @@ class Vectors:
 
         return part
 
-    def points(self, table, size, indices):
-        """Entries of `size` bytes of a table of bytes, end to end; an index is an int64 value below the number of entries."""
-        kind, count = ir.IntType(8 * size), size * len(indices)
-        base = self.b.bitcast(constant(self.b, table), kind.as_pointer())
-        found = [self.b.load(self.b.gep(base, [i]), align=size) for i in indices]
-        points = self._merged(found) if count == 64 else self.gather(found)
-        return self.b.bitcast(points, vector(i8, count))
-
-    def _merged(self, scalars):
-        """Scalars as lanes of 512 bits: broadcasts under a mask, since taking the vector from 128-bit pieces is up to one unit."""
-        count, each = len(scalars), len(scalars) // 4
-        columns = [self.splat(scalar, count) for scalar in scalars[:each]]
-        for part in range(1, 4):
-            mask = self._lane_mask(count, ((1 << each) - 1) << each * part)
-            columns = [self.b.select(mask, self.splat(scalars[each * part + k], count), old) for k, old in enumerate(columns)]
-        if each == 4:
-            pairs = [4 * (k // 4) + k % 4 // 2 + k % 2 * count for k in range(count)]
-            columns = [self.b.bitcast(self.shuffle(*columns[k : k + 2], pairs), vector(i64, 8)) for k in (0, 2)]
-        return self.shuffle(*columns, [2 * (k // 2) + k % 2 * 8 for k in range(8)])
-
-    def _lane_mask(self, count, bits):
+    def lane_mask(self, count, bits):
         """Constant lanes of a mask that LLVM does not know, or it would take the broadcasts for shuffles."""
         if (count, bits) not in self.masks:
             with self.b.goto_entry_block():

@@ -66,9 +66,9 @@ def _indices(v, p):
     return v.b.or_(v.words(v.load(p, v.bytes32)), top)
 
 
-def _group(v, p, indices):
+def _group(v, p, reader, indices):
     scales, high = _scales(v, p), nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
-    points = points_of(v, eighths(), 8, indices)
+    points = points_of(reader, eighths(), 8, indices)
     up = v.b.icmp_unsigned("<", high, v.const(high.type, 8))
 
     def codes(i, count):

@@ -52,12 +52,12 @@ def _indices(v, p):
     return v.b.or_(v.words(v.load(v.at(p, 2), v.bytes32)), v.b.shl(high, v.const(high.type, 8)))
 
 
-def _group(v, p, indices):
+def _group(v, p, reader, indices):
     words = v.ints(v.load(v.at(p, 34), v.words8))
-    scales = odd_scales(v, v.fields(words, [12] * 8, 3), v.splat(v.eighth(v.half(p))))
+    scales = odd_scales(v, v.fields(words, [12] * 8, 3), v.eighth(v.half_splat(p, 8)))
     down = v.b.icmp_unsigned(">=", words, v.const(words.type, 1 << 15))
     shifts = v.b.select(down, v.const(scales.type, -9.0), v.const(scales.type, -7.0))
-    return Group(v.twice(scales), v.twice(v.b.fmul(scales, shifts)), points_of(v, eighths(), 8, indices))
+    return Group(v.twice(scales), v.twice(v.b.fmul(scales, shifts)), points_of(reader, eighths(), 8, indices))
 
 
 LANES = Large(50, _group, indices=_indices)

@@ -48,10 +48,10 @@ def _indices(v, p):
     return v.b.or_(low, high)
 
 
-def _group(v, p, indices):
+def _group(v, p, reader, indices):
     codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 74), v.bytes8)))
     scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
-    points = points_of(v, raised(grids.iq2_s()), 8, indices)
+    points = points_of(reader, raised(grids.iq2_s()), 8, indices)
     return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 34))))
 
 

@@ -44,11 +44,11 @@ def _indices(v, p):
     return v.b.and_(words, v.const(words.type, 511))
 
 
-def _group(v, p, indices):
+def _group(v, p, reader, indices):
     codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 66), v.bytes8)))
     scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
     words = v.load(v.at(p, 2), v.words32)
-    points = points_of(v, raised(grids.iq2_xs()), 8, indices)
+    points = points_of(reader, raised(grids.iq2_xs()), 8, indices)
     signs = even_signs(v, v.b.lshr(words, v.const(words.type, 9)))
     return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
 

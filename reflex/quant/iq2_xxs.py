@@ -43,18 +43,24 @@ def unpack(memory):
     return element
 
 
-def _group(v, p):
-    scales, signs = scales_and_signs(v, v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2)), p, 0.125)
+def _indices(v, p):
+    return v.b.bitcast(v.pick(v.load(v.at(p, 2), v.ints16), range(0, 16, 2)), v.bytes32)
+
+
+def _scalars(v, p):
     places = v.hidden(v.at(p, 2))
+    return lambda first, count: [
+        index for k in range(first, first + count, 4) for index in v.scalars(v.at(places, 2 * k), v.int8, 4)
+    ]
 
-    def indices(first, count):
-        return [index for k in range(first, first + count, 4) for index in v.scalars(v.at(places, 2 * k), v.int8, 4)]
 
-    points = points_of(v, raised(grids.iq2_xxs()), 8, indices)
+def _group(v, p, reader, indices):
+    scales, signs = scales_and_signs(v, v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2)), p, 0.125)
+    points = points_of(reader, raised(grids.iq2_xxs()), 8, indices)
     return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
 
 
-LANES = Large(66, _group)
+LANES = Large(66, _group, indices=_indices, scalars=_scalars)
 
 
 def _fragment(ptx, base, function):

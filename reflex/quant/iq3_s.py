@@ -45,14 +45,14 @@ def _indices(v, p):
     return v.b.or_(low, v.flags(v.load(v.at(p, 66), v.bits(64)), low.type, 256))
 
 
-def _group(v, p, indices):
+def _group(v, p, reader, indices):
     codes = v.fields(v.load(v.at(p, 106), v.int32), [4 * (k // 2) for k in range(16)], 4)
     scales = odd_scales(v, codes, v.half_splat(p, 16))
-    points = points_of(v, raised(grids.iq3_s()), 4, indices)
+    points = points_of(reader, raised(grids.iq3_s()), 4, indices)
     return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 74))))
 
 
-LANES = Large(110, _group, indices=_indices, index_bytes=128)
+LANES = Large(110, _group, indices=_indices)
 
 
 def _fragment(ptx, base, function):

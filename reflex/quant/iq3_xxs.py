@@ -39,13 +39,21 @@ def unpack(memory):
     return element
 
 
-def _group(v, p):
+def _indices(v, p):
+    return v.load(v.at(p, 2), v.bytes64)
+
+
+def _scalars(v, p):
+    return lambda first, count: v.scalars(v.at(p, 2 + first), v.int8, count)
+
+
+def _group(v, p, reader, indices):
     scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25)
-    points = points_of(v, raised(grids.iq3_xxs()), 4, lambda first, count: v.scalars(v.at(p, 2 + first), v.int8, count))
+    points = points_of(reader, raised(grids.iq3_xxs()), 4, indices)
     return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
 
 
-LANES = Large(98, _group)
+LANES = Large(98, _group, indices=_indices, scalars=_scalars)
 
 
 def _fragment(ptx, base, function):

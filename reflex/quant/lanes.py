@@ -78,17 +78,18 @@ class Wide:
 class Large:
     """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group.
 
-    indices(v, pointer): the group's indices of points as 16-bit lanes, `index_bytes` in all, where bytes of the block are not
-    indices by themselves; read then gets the address where they lie as a third argument."""
+    Where codes are points of a table: indices(v, pointer): all indices of the group as lanes of 8 or 16 bits; scalars(v, pointer):
+    function (first, count) -> indices as int64 values, where bytes of the block are indices by themselves. read then gets a
+    reader of tables and the one or the other as further arguments, for `points_of`."""
 
     width = 8
 
-    def __init__(self, nbytes, read, signed=False, indices=None, index_bytes=64):
+    def __init__(self, nbytes, read, signed=False, indices=None, scalars=None):
         self.nbytes = self.group_bytes = nbytes
         self.group = read
         self.signed = signed
         self.indices = indices
-        self.index_bytes = index_bytes
+        self.scalars = scalars
 
 
 class Plain:
@@ -113,14 +114,13 @@ def raised(table, by=RAISE):
     return bytes(code + by & 255 for code in table)
 
 
-def points_of(v, table, size, indices):
-    """Function (i, count) -> the bytes of sub-blocks from i on, points of `size` bytes from a table; indices(first, count):
-    int64 values, or the address of 16-bit numbers."""
-    each = 32 // size
-    if not callable(indices):
-        words = indices
-        indices = lambda first, count: v.scalars(v.at(words, 2 * first), v.int16, count)  # noqa: E731
-    return lambda i, count: v.points(table, size, indices(each * i, each * count))
+def points_of(reader, table, size, indices):
+    """Function (i, count) -> the bytes of sub-blocks from i on, points of `size` bytes from a table; reader, indices: as Large
+    hands them over."""
+    each, v = 32 // size, reader.v
+    if reader.gathers:
+        return lambda i, count: reader.at(table, size, v.slice(indices, each * i, each * count))
+    return lambda i, count: reader.at(table, size, indices(each * i, each * count))
 
 
 def flipped(v, points, signs):

@@ -55,6 +55,6 @@ def test_weights_alone_are_read(library, block):
             for at_end in (False, True):
                 weights = Fenced(len(data), at_end)
                 weights.view[:] = data
-                found.append(product(getattr(library, name), weights.address, x, block, columns))
+                found.append(product(getattr(library, library.variant(name)), weights.address, x, block, columns))
                 weights.free()
             np.testing.assert_array_equal(*found)

@@ -79,6 +79,23 @@ def test_linear(library, block):
 
 
 @pytest.mark.parametrize("block", WEIGHTS, ids=lambda b: b.name)
+def test_gathered_points_are_the_points(block):
+    """Kernels for processors that gather fast give the bits of those for all, for any number of tokens."""
+    ways = [load(level) for level in LEVELS if level.startswith("x86-64-v4")]
+    kernels = {library.variant(f"linear_q8_{block.name}") for library in ways}
+    if len(kernels) < 2:
+        pytest.skip("one kernel for all")
+    for rows in (1, 2, 7, 8):
+        found = []
+        for library in ways:
+            step = OneStep("linear", {"rows": rows, "in": 768, "out": 40, "bias": True}, block.name, library, copies=1)
+            step.run()
+            found.append(step.result())
+            step.close()
+        np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("block", WEIGHTS, ids=lambda b: b.name)
 def test_expert_linear(library, block):
     """One matrix per item; a part of a stack where there are five rows, more items of one expert than go together at last."""
     for (rows, columns, outputs), used, experts in zip(shapes(block), (2, 1, 3, 2, 17), (4, 5, 6, 3, 2), strict=True):
