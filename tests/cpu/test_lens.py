@@ -20,7 +20,7 @@ def load(request, tmp_path):
 
     def get(name):
         path = write(name, tmp_path / f"{name}.gguf")
-        opened.append(reflex.load(path, backend=request.param, threads=2))
+        opened.append(reflex.load(path, backend=request.param, threads=1))
         return opened[-1]
 
     yield get

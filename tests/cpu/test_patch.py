@@ -21,7 +21,7 @@ def load(request, tmp_path_factory):
     def get(name):
         if name not in opened:
             path = write(name, tmp_path_factory.mktemp("tiny") / f"{name}.gguf")
-            opened[name] = reflex.load(path, backend=request.param, threads=2)
+            opened[name] = reflex.load(path, backend=request.param, threads=1)
         return opened[name]
 
     yield get
@@ -102,7 +102,8 @@ def test_parts_equal_the_oracle(load, name):
         found = model.patch(IDS, {tap: change}, taps=("layers.*", "logits"))
         assert close(logits(found), want["logits"]), tap
         assert not close(logits(found), oracle.forward(IDS)["logits"]), "it does change something"
-        assert close(found["layers.2.heads"], want["layers.2.heads"]), tap
+        for shown in ("layers.2.heads", "layers.2.attention", tap):
+            assert shown not in found or close(found[shown], want[shown]), f"{tap} is patched, {shown} is read"
 
 
 def test_routes_can_be_turned(load):
@@ -205,6 +206,7 @@ def test_everything_in_a_context_goes_through_the_patches(load):
         heads[:, 1] = 0
 
     want = logits(model.patch(IDS, {"layers.*.heads": off}))[-1]
+    assert np.array_equal(model.logits(IDS), plain), "and is cached, as it is without patches"
     with model.patched({"layers.*.heads": off}):
         assert np.array_equal(model.logits(IDS), want)
         assert model.system1(IDS, [" the", " quick brown", " qu"]) != decision

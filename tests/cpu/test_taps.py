@@ -33,7 +33,7 @@ def load(tmp_path_factory):
             paths[name] = str(write(name, tmp_path_factory.mktemp("tiny") / f"{name}.gguf"))
         key = (name, backend, *options.items())
         if key not in opened:
-            opened[key] = reflex.load(paths[name], backend=backend, threads=2, **options)
+            opened[key] = reflex.load(paths[name], backend=backend, threads=1, **options)
         return opened[key]
 
     yield get
