@@ -23,9 +23,13 @@ _HOME = {  # public name -> module that owns it
 __all__ = ["Candidate", "Decision", "Generated", "Generation", "Lens", "Likely", "Logprobs", "Model"]
 __all__ += ["ReflexError", "Taps", "Timeline", "Token", "Trace", "load"]
 
+_PACKAGES = ("lab", "quant")  # `reflex.lab` is there after `import reflex`, but imported on first use
+
 
 def __getattr__(name):
     home = _HOME.get(name)
+    if name in _PACKAGES:
+        return __import__(f"reflex.{name}", None, None, ["__name__"])
     if home is None:
         raise AttributeError(f"module 'reflex' has no attribute {name!r}")
     value = getattr(__import__(f"reflex.{home}", None, None, [name]), name)
@@ -34,4 +38,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_PACKAGES])

@@ -165,6 +165,25 @@ class Model:
         `names`: one or several, with * for any part; without them all but the numbered steps (`steps.*`)."""
         return self._looking(backend).taps(names)
 
+    def with_types(self, types, importance=None):
+        """A second Model, of the same file and with the same options, some of whose tensors have another type, in memory only.
+
+        `types`: {name of a tensor, or regular expression that is searched for in the names of matrices: name of a block format};
+        later ones win, and tensors that have the type already stay as they are. `importance`: {tensor name: one float per column},
+        for formats that use it. The values are decoded from this model's and encoded again. Close both; neither needs the other.
+        Raises InvalidInputError where nothing is meant or blocks do not fit the rows, UnsupportedError for formats that have no
+        encoder."""
+        from .lab.overlay import Overlay
+        from .open import open_model
+
+        session = self._live()
+        options = {**self._options, "backend": session.backend, "context": session.context}
+        overlay = Overlay(self._file, types, importance)
+        try:
+            return Model(*open_model(self._file.path, **options, change=overlay.apply), options=options)
+        finally:
+            overlay.close()
+
     def trace(self, text, taps=None, rows=None, backend=None):
         """Values inside the model while it computes `text` (or token ids); returns a Trace: trace[name] is a numpy array.
 

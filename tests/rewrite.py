@@ -1,5 +1,7 @@
 """A copy of a GGUF file, by the `gguf` package, in which some tensors have other bytes: the files that lab tests compare with."""
 
+import re
+
 import gguf
 import numpy as np
 from gguf.quants import dequantize
@@ -38,5 +40,5 @@ def rewrite(source, target, change):
 
 
 def in_type(kind, pattern):
-    """A `change` that encodes the tensors whose name contains `pattern` in another type."""
-    return lambda name, values: (values(), kind) if pattern in name else None
+    """A `change` that encodes the tensors whose name has a match for `pattern` in another type."""
+    return lambda name, values: (values(), kind) if re.search(pattern, name) else None

@@ -43,9 +43,7 @@ def run(out, a, b, text, method, window, stride, tokens, picture, engine):
         out.record("result", found.to_dict())
     else:
         out.text(shown(found))
-    if picture:
-        found.picture(picture)
-        out.note(f"wrote {picture}")
+    measuring.draw(found, picture, out)
     return code
 
 

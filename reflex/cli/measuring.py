@@ -36,6 +36,15 @@ def checked_picture(path):
         check(path)
 
 
+def draw(found, path, out):
+    """Write the picture of a result, if it was asked for."""
+    if path:
+        from ..lab.charts import save
+
+        save(found.plot(), path)
+        out.note(f"wrote {path}")
+
+
 def finish(steps, what):
     """Do all steps of a measure; the exit code: 0, or 130 where Ctrl-C came before the end."""
     from ..lab.progress import progress

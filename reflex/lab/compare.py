@@ -38,11 +38,11 @@ class Compared(Record):
         """The tensors that are not the same, the largest relative error first."""
         return sorted((t for t in self.tensors if t.error != 0), key=lambda t: -t.error)
 
-    def picture(self, path=None):
-        """A matplotlib Figure of the relative errors by layer; saved where `path` (.png, .svg, .pdf) is given."""
-        from .charts import of_comparison, saved
+    def plot(self, axes=None):
+        """The relative errors of changed tensors, a line over the layers for each kind; matplotlib's axes."""
+        from .charts import comparison
 
-        return saved(of_comparison(self), path)
+        return comparison(self, axes)
 
     def _repr_html_(self):
         titles = ("tensor", "shape", "A", "B", "relative error", "cosine", "largest")

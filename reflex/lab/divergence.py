@@ -4,12 +4,13 @@ Owns the arithmetic, in float64 over the whole vocabulary, and the summary with 
 Called by compare and sensitivity.
 """
 
-from math import sqrt
+from math import exp, log, sqrt
 
 import numpy as np
 
 from ..records import Record
 from .perplexity import exponential, mean, times
+from .tensors import dot
 from .windows import batches, not_numbers
 
 PERCENTILES = (90, 99)
@@ -18,7 +19,7 @@ PERCENTILES = (90, 99)
 class Divergence(Record):
     """How the predictions of model B differ from those of model A on a text. Errors are standard errors of independent tokens."""
 
-    method: str  # of cutting the text into windows, see windows.py
+    method: str  # of cutting the text into windows, see docs/measures.md
     window: int  # tokens
     stride: int
     begin: str | None  # the token that every window begins with
@@ -48,11 +49,25 @@ class Divergence(Record):
     __slots__ = (*__annotations__,)
 
 
-def log_softmax(logits):
-    """float64 log-probabilities of a row of finite logits."""
-    x = logits.astype(np.float64)
-    x -= x.max()
-    return x - np.log(np.exp(x).sum())
+class Row:
+    """A row of finite logits as a distribution, in float64."""
+
+    __slots__ = ("shifted", "total", "weights")
+
+    def __init__(self, logits):
+        self.shifted = logits.astype(np.float64)
+        self.shifted -= self.shifted.max()
+        self.weights = np.exp(self.shifted)
+        self.total = float(self.weights.sum())
+
+    def logprob(self, token):
+        """Natural logarithm of the probability of a token."""
+        return float(self.shifted[token]) - log(self.total)
+
+    def divergence(self, other):
+        """KL(self, other); exactly 0 where both are the same."""
+        product = dot(self.weights, self.shifted - other.shifted)
+        return product / self.total - (log(self.total) - log(other.total))
 
 
 def rows(session, ids, first):
@@ -78,18 +93,10 @@ class Differences:
 
     def add(self, a, b, token):
         """A row: the logits of both models before `token`, float32 [vocabulary]."""
-        log_a, log_b = log_softmax(a), log_softmax(b)
-        best = int(a.argmax())
-        self.values.append(
-            (
-                float(np.exp(log_a) @ (log_a - log_b)),
-                float(best == int(b.argmax())),
-                float(np.exp(log_b[best]) - np.exp(log_a[best])),
-                float(np.exp(log_b[token]) - np.exp(log_a[token])),
-                -float(log_a[token]),
-                -float(log_b[token]),
-            )
-        )
+        p, q, best = Row(a), Row(b), int(a.argmax())
+        changes = [exp(q.logprob(at)) - exp(p.logprob(at)) for at in (best, token)]
+        same = float(best == int(b.argmax()))
+        self.values.append((p.divergence(q), same, *changes, -p.logprob(token), -q.logprob(token)))
 
     def column(self, name):
         """float64 [rows] of one of NAMES."""
@@ -108,7 +115,7 @@ class Differences:
         found["same_top"], found["same_top_error"] = mean(same.tolist())
         for name, change in (("top_change", top), ("next_change", following)):
             found[name], found[name + "_error"] = mean(change.tolist())
-            found[name + "_rms"] = sqrt(float(change @ change) / len(change))
+            found[name + "_rms"] = sqrt(dot(change, change) / len(change))
         for name, nats in (("perplexity_a", nats_a), ("perplexity_b", nats_b), ("ratio", nats_b - nats_a)):
             middle, error = mean(nats.tolist())
             found[name] = exponential(middle)

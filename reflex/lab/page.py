@@ -1,4 +1,4 @@
-"""docs/api.md, made from docstrings and fields of what `import reflex` offers: `python -m reflex.lab.page >docs/api.md`.
+"""docs/api.md, made from docstrings and fields of what `reflex` and `reflex.lab` offer: `python -m reflex.lab.page >docs/api.md`.
 
 A test compares the committed page with this text. Refuses (InternalError) something public that says nothing about itself.
 """
@@ -8,6 +8,7 @@ import inspect
 
 import reflex
 
+from .. import lab
 from ..errors import InternalError
 from ..records import Record
 from .taps import HIDDEN, MEANINGS
@@ -84,8 +85,9 @@ def text():
     """The page as Markdown."""
     parts = [HEAD]
     names = [*ORDER, *(name for name in reflex.__all__ if name not in ORDER)]
-    for name in names:
-        thing = getattr(reflex, name)
+    things = [(name, getattr(reflex, name)) for name in names]
+    things += [(f"lab.{name}", thing) for name in lab.__all__ if callable(thing := getattr(lab, name))]
+    for name, thing in things:
         if inspect.isclass(thing):
             parts += class_parts(name, thing)
         else:

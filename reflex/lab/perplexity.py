@@ -16,7 +16,7 @@ class Perplexity(Record):
     command: str
     model: str  # path of the file
     backend: str
-    method: str  # sliding or llama.cpp, see windows.py
+    method: str  # sliding or llama.cpp, see docs/measures.md
     window: int  # tokens that are seen together at most, the begin token included
     stride: int  # tokens from one window to the next
     begin: str | None  # the token that every window begins with; None where the model's texts start with none
@@ -37,27 +37,26 @@ class Scoring:
     def __init__(self, session, text, method=METHODS[0], window=0, stride=0, tokens=0):
         self.session = session
         self.windows = Windows(session, text, method, window, stride, tokens)
-        self.values = []  # negative log-probabilities
-        self.done = 0  # windows
+        self.found = []  # negative log-probabilities, a list per window
 
     def __len__(self):
         return len(self.windows)
 
     def __iter__(self):
         for ids, first in self.windows:
-            self.values += [-value for value in logprobs(self.session, ids, first)]
-            self.done += 1
-            yield self.done
+            self.found.append([-value for value in logprobs(self.session, ids, first)])
+            yield
 
     def result(self):
         """The Perplexity of the windows so far; None before the first."""
-        if not self.values:
+        if not self.found:
             return None
-        nats, error = mean(self.values)
+        values = [value for window in self.found for value in window]
+        nats, error = mean(values)
         value = exponential(nats)
         found = {"perplexity": value, "error": times(value, error), "nats": nats, "nats_error": error}
         facts = {"command": "perplexity", "model": self.session.model, "backend": self.session.backend, **self.windows.facts()}
-        counts = {"windows": self.done, "scored": len(self.values), "complete": self.done == len(self)}
+        counts = {"windows": len(self.found), "scored": len(values), "complete": len(self.found) == len(self)}
         return Perplexity(**facts, **found, **counts)
 
 

@@ -42,6 +42,11 @@ def pieces(tensor):
         yield quant.decode(block.name, view(address, count // block.elements * block.nbytes))
 
 
+def dot(x, y):
+    """Sum of the products of two vectors. Not by BLAS, whose threads wait for each other where cores have other work."""
+    return float(np.einsum("i,i->", x, y))
+
+
 class Sums:
     """What the numbers about two tensors are made of: sums over all values, in float64."""
 
@@ -58,11 +63,11 @@ def sums(a, b):
     found = Sums()
     for x, y in zip(pieces(a), pieces(b), strict=True):
         x, y = x.astype(np.float64), y.astype(np.float64)
-        found.square_a += float(x @ x)
-        found.square_b += float(y @ y)
-        found.product += float(x @ y)
+        found.square_a += dot(x, x)
+        found.square_b += dot(y, y)
+        found.product += dot(x, y)
         y -= x
-        found.change += float(y @ y)
+        found.change += dot(y, y)
         found.largest = float(np.maximum(found.largest, np.abs(y).max()))  # keeps NaN
     return found
 

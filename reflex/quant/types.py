@@ -66,6 +66,8 @@ TYPES = {
     )
 }
 
+TRIAL = "Q2_K"  # what is tried where a coarser type is looked for and none was named
+
 _NAMES = {block.name: block for block in TYPES.values()}
 
 

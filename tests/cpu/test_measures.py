@@ -4,6 +4,7 @@ import json
 import math
 import signal
 import subprocess
+import sys
 
 import numpy as np
 import process
@@ -27,7 +28,8 @@ COMPARED = ["command", "a", "b", "backend_a", "backend_b", "bytes_a", "bytes_b",
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files: plain and noisy, two of one model without a begin token; begun, one with; other, of another vocabulary."""
+    """Files: plain and noisy, two of one model without a begin token; begun, one with; other, of another model;
+    shifted, plain with other ids for the same words."""
     folder = tmp_path_factory.mktemp("models")
     random = np.random.default_rng(3)
 
@@ -40,6 +42,7 @@ def folder(tmp_path_factory):
     write("llama-smollm", folder / "plain.gguf")
     write("gemma3", folder / "begun.gguf")
     write("qwen2", folder / "other.gguf")
+    write("llama-smollm", folder / "shifted.gguf", tokenizer="gpt2")
     for name in ("plain", "begun"):
         rewrite(folder / f"{name}.gguf", folder / f"{name}-noisy.gguf", noise)
     (folder / "text.txt").write_text(PART)
@@ -127,6 +130,13 @@ def test_weights_that_are_no_numbers(folder, tmp_path):
             lab.compare(good, bad, PART)
 
 
+def test_the_lab_is_there_after_import_reflex():
+    code = f"import sys; sys.path.insert(0, {str(process.ROOT)!r})\nimport reflex\n"
+    code += "print('numpy' in sys.modules, reflex.lab.perplexity)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("False <function perplexity"), done.stderr
+
+
 # ---- commands ------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +196,7 @@ ERRORS = {  # arguments -> (exit code, words)
     "no such model": (("compare", "plain.gguf", "nonesuch.gguf"), 3, "cannot open"),
     "another model": (("compare", "plain.gguf", "other.gguf"), 2, "not of one model"),
     "another model, with a text": (("compare", "plain.gguf", "other.gguf", "--text", "text.txt"), 2, "not of one model"),
+    "another vocabulary": (("compare", "plain.gguf", "shifted.gguf", "--text", "text.txt"), 2, "tokenize the text differently"),
     "no kind of picture": (("compare", "plain.gguf", "plain.gguf", "--picture", "x.txt"), 2, "no kind of picture"),
 }
 

@@ -12,7 +12,7 @@ from fakes import session
 from reflex.errors import InternalError, InvalidInputError
 from reflex.gguf.header import Tensor
 from reflex.lab.compare import Comparing, same_windows
-from reflex.lab.divergence import Differences, log_softmax, rows
+from reflex.lab.divergence import Differences, Row, rows
 from reflex.lab.tensors import difference, pairs, pieces
 from reflex.lab.windows import Windows
 from reflex.quant.types import by_name
@@ -90,9 +90,11 @@ def test_one_row_has_no_errors():
     assert Differences().summary(facts(), 0) is None
 
 
-def test_log_softmax_far_from_zero():
-    logits = np.array([1e4, 1e4 - 1, -1e4], np.float32)
-    assert log_softmax(logits)[:2] == pytest.approx([-math.log1p(math.exp(-1)), -1 - math.log1p(math.exp(-1))])
+def test_logits_far_from_zero():
+    row = Row(np.array([1e4, 1e4 - 1, -1e4], np.float32))
+    share = math.log1p(math.exp(-1))
+    assert [row.logprob(token) for token in range(3)] == pytest.approx([-share, -1 - share, -2e4 - share])
+    assert row.divergence(Row(np.array([-1e4, -1e4 - 1, -3e4], np.float32))) == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
