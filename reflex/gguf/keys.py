@@ -54,6 +54,11 @@ class Metadata:
         entry = self._entries.get(key)
         return entry[0] if entry else None
 
+    def raw(self, key):
+        """(value type, element type, count, address, bytes) of a key's value as it lies in the file, without lengths in front."""
+        kind, offset, count, element, nbytes = self._entries[key]
+        return kind, element, count, self._base + offset, nbytes
+
     def _where(self, key):
         return f"{self.path} key {key}"
 

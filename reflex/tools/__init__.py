@@ -1,0 +1,1 @@
+"""Tools around model files: quantizing them, and the importance matrices for it."""

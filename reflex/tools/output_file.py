@@ -1,0 +1,81 @@
+"""A file that appears whole or not at all: written beside its place, then moved there.
+
+Refuses a place that is one of the inputs. Whatever goes wrong, nothing is left of it.
+"""
+
+import contextlib
+import errno
+import os
+
+from ..errors import InputOutputError, InvalidInputError
+
+CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # some file systems
+
+
+def refuse_inputs(path, inputs):
+    """InvalidInputError if `path` is one of the files that are read."""
+    for source in inputs:
+        try:
+            same = os.path.samefile(path, source)
+        except OSError:
+            continue
+        if same:
+            remedy = "name another file and move it when it is done"
+            raise InvalidInputError("the output is the input", "another path", path, remedy=remedy)
+
+
+class OutputFile:
+    """`with OutputFile(path, size) as out: out.write(...)`. `size`: bytes of the whole file, reserved at once, so that a full disk
+    is found before the work."""
+
+    def __init__(self, path, size):
+        self.path = path
+        self.size = size
+        folder, name = os.path.split(os.path.abspath(path))
+        self._folder, self._beside = folder, os.path.join(folder, f".{name}.{os.getpid()}")
+        self._descriptor = -1
+
+    def _error(self, error):
+        return InputOutputError("cannot write the file", found=error.strerror, where=self.path, remedy="nothing was left of it")
+
+    def __enter__(self):
+        try:
+            self._descriptor = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            os.posix_fallocate(self._descriptor, 0, self.size)
+        except OSError as error:
+            if self._descriptor < 0 or error.errno not in CANNOT_RESERVE:
+                self._discard()
+                raise self._error(error) from None
+        return self
+
+    def write(self, data):
+        """Append bytes, all of them."""
+        view = memoryview(data).cast("B")
+        try:
+            while len(view):
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise self._error(error) from None
+
+    def _discard(self):
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            with contextlib.suppress(OSError):
+                os.unlink(self._beside)
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            self._discard()
+            return
+        try:
+            os.fsync(self._descriptor)
+            os.replace(self._beside, self.path)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(folder)
+            os.close(folder)
+        except OSError as error:
+            self._discard()
+            raise self._error(error) from None
