@@ -66,14 +66,18 @@ def _part(v, record, group, count, x, lane, accumulators):
     """acc[t] += (scale x codes + minimum) . x[t] over `count` sub-blocks: their activations at x[t], scales and sums at lane[t]."""
     b, lanes = v.b, LANES * v.subs
     kind, minimums = group.scales.type, group.minimums
-    if record.signed and v.biased:
-        minimums = b.fmul(group.scales, v.const(kind, -128.0))
+    bias = 128.0 if record.signed and v.biased else float(group.bias)
+    if bias and not v.fuses:
+        minimums = b.fmul(group.scales, v.const(kind, -bias))
     scaled = []
     for t, at in enumerate(lane):
         scaled.append(b.fmul(group.scales, v.load(v.at(at, SCALES), kind)))
         if minimums is not None:
             term = v.fit(b.fmul(minimums, v.load(v.at(at, SUMS), kind)), lanes)
             b.store(b.fadd(b.load(accumulators[t]), term), accumulators[t])
+        elif bias:  # a power of two: the bits of the sum are those of a product with the biased scale
+            term = v.fit(b.fmul(group.scales, v.load(v.at(at, SUMS), kind)), lanes)
+            b.store(v.fma(term, v.const(term.type, -bias), b.load(accumulators[t])), accumulators[t])
     for i in range(0, count, v.subs):
         width = min(v.subs, count)
         codes = group.codes(i, width)

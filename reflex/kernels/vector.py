@@ -29,7 +29,7 @@ class Vectors:
     int8, int16, int32, int64 = i8, i16, i32, i64
     float1 = f32
     float8 = V8F
-    ints4, ints8, ints16 = (vector(i32, n) for n in (4, 8, 16))
+    ints2, ints4, ints8, ints16 = (vector(i32, n) for n in (2, 4, 8, 16))
     words4, words8, words32 = (vector(i16, n) for n in (4, 8, 32))
     bytes8 = vector(i8)
     bytes16 = V16B
@@ -238,8 +238,13 @@ class Vectors:
         return self.shuffle(value, ir.Constant(value.type, UNDEF), list(range(start, start + count)))
 
     # ---- arithmetic ----
+    @property
+    def fuses(self):
+        """Whether there is an instruction for a x b + c; without, llvm.fma would call libm."""
+        return self.target.machine != "x86_64" or self.target.avx2
+
     def fma(self, a, b, c):
-        if self.target.machine == "x86_64" and not self.target.avx2:  # no FMA instruction: llvm.fma would call libm
+        if not self.fuses:
             return self.b.fadd(self.b.fmul(a, b), c)
         kind = a.type
         name = f"llvm.fma.v{kind.count}f32" if isinstance(kind, ir.VectorType) else "llvm.fma.f32"
@@ -293,6 +298,12 @@ class Vectors:
         name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[size]
         function = declare(self.b, f"llvm.x86.{name}", value.type, [value.type] * 2)
         return self.b.call(function, [self.vector(value.type, [table[i % 16] for i in range(size)]), value])
+
+    def float_levels(self, table, places):
+        """Number of a table of 16 that the lowest four bits of each of 16 lanes say, where registers have 512 bits."""
+        kind = vector(f32, 16)
+        function = declare(self.b, "llvm.x86.avx512.permvar.sf.512", kind, [kind, places.type])
+        return self.b.call(function, [self.vector(kind, table), places])
 
     def _chosen(self, table, value):
         """The same bit by bit, since an instruction of another machine than the compiler's stops Numba."""

@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .iq1_s import eighths
-from .lanes import Group, Large, biased, nibbles_in_turn, odd_scales, points_of
+from .lanes import Group, Large, nibbles_in_turn, odd_scales, points_of
 
 OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
@@ -55,9 +55,9 @@ def _scales(v, p):
     parts = [v.b.zext(v.load(v.at(p, 48 + 2 * k), v.int16), v.int32) for k in range(4)]
     parts = [v.b.lshr(v.b.and_(part, v.const(v.int32, 0xF000)), v.const(v.int32, 12 - 4 * k)) for k, part in enumerate(parts)]
     bits = v.b.or_(v.b.or_(parts[0], parts[1]), v.b.or_(parts[2], parts[3]))
-    step = v.eighth(v.half_of(v.b.trunc(bits, v.int16)))
-    codes = v.fields(v.pick(v.load(v.at(p, 48), v.words4), [k // 4 for k in range(16)]), [0, 3, 6, 9] * 4, 3)
-    return odd_scales(v, v.ints(codes), v.splat(step, 16))
+    step = v.splat(v.half_of(v.b.trunc(bits, v.int16)), 16)
+    words = v.pick(v.load(v.at(p, 48), v.words4), [k // 4 for k in range(16)])
+    return odd_scales(v, v.ints(v.b.lshr(words, v.vector(words.type, [0, 3, 6, 9] * 4))), step, 0.125, bits=3)
 
 
 def _indices(v, p):
@@ -76,7 +76,7 @@ def _group(v, p, reader, indices):
         shifts = v.masked(v.slice(up, 4 * i, 4 * count), v.int64, 0x0202020202020202)
         return v.b.or_(points(i, count), v.b.bitcast(shifts, v.bytes(32 * count)))
 
-    return Group(scales, biased(v, scales, 9), codes)
+    return Group(scales, v.b.fmul(scales, v.const(scales.type, -9.0)), codes)
 
 
 LANES = Large(56, _group, indices=_indices)

@@ -53,11 +53,20 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    words = v.ints(v.load(v.at(p, 34), v.words8))
-    scales = odd_scales(v, v.fields(words, [12] * 8, 3), v.eighth(v.half_splat(p, 8)))
+    scales, minimums = _scales(v, v.ints(v.load(v.at(p, 34), v.words8)), p)
+    return Group(scales, minimums, points_of(reader, eighths(), 8, indices))
+
+
+def _scales(v, words, p):
+    """Scales of eighths and the minimums of codes eight too large, with an eighth up or down, for the words of the groups of 32."""
+    if v.subs == 2:
+        step, places = v.half_splat(p, 16), v.b.lshr(v.twice(words), v.const(v.ints16, 12))
+        minimums = v.float_levels([-(2 * (k & 7) + 1) * (9 if k & 8 else 7) / 8 for k in range(16)], places)
+        return odd_scales(v, places, step, 0.125, bits=3), v.b.fmul(minimums, step)
+    scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 12)), v.half_splat(p, 8), 0.125, bits=3)
     down = v.b.icmp_unsigned(">=", words, v.const(words.type, 1 << 15))
     shifts = v.b.select(down, v.const(scales.type, -9.0), v.const(scales.type, -7.0))
-    return Group(v.twice(scales), v.twice(v.b.fmul(scales, shifts)), points_of(reader, eighths(), 8, indices))
+    return v.twice(scales), v.twice(v.b.fmul(scales, shifts))
 
 
 LANES = Large(50, _group, indices=_indices)

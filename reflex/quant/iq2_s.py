@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, nibbles_in_turn, odd_scales, plain_signs, points_of, raised
+from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised, sixteen_nibbles
 
 
 def decode(blocks):
@@ -49,10 +49,9 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 74), v.bytes8)))
-    scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
+    scales = odd_scales(v, sixteen_nibbles(v, v.at(p, 74)), v.half_splat(p, 16), 0.125)
     points = points_of(reader, raised(grids.iq2_s()), 8, indices)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 34))))
+    return Group(scales, None, flipped(v, points, plain_signs(v, v.at(p, 34))), bias=RAISE)
 
 
 LANES = Large(82, _group, indices=_indices)

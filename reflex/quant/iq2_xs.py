@@ -9,7 +9,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, even_signs, flipped, nibbles_in_turn, odd_scales, points_of, raised
+from .lanes import RAISE, Group, Large, even_signs, flipped, odd_scales, points_of, raised, sixteen_nibbles
 
 
 def decode(blocks):
@@ -45,12 +45,11 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    codes = v.ints(nibbles_in_turn(v, v.load(v.at(p, 66), v.bytes8)))
-    scales = odd_scales(v, codes, v.eighth(v.half_splat(p, 16)))
+    scales = odd_scales(v, sixteen_nibbles(v, v.at(p, 66)), v.half_splat(p, 16), 0.125)
     words = v.load(v.at(p, 2), v.words32)
     points = points_of(reader, raised(grids.iq2_xs()), 8, indices)
     signs = even_signs(v, v.b.lshr(words, v.const(words.type, 9)))
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
 
 
 LANES = Large(74, _group, indices=_indices)

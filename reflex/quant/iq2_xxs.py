@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, points_of, raised, scales_and_signs
+from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
 
 
 def decode(blocks):
@@ -57,7 +57,7 @@ def _scalars(v, p):
 def _group(v, p, reader, indices):
     scales, signs = scales_and_signs(v, v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2)), p, 0.125)
     points = points_of(reader, raised(grids.iq2_xxs()), 8, indices)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
 
 
 LANES = Large(66, _group, indices=_indices, scalars=_scalars)

@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, odd_scales, plain_signs, points_of, raised
+from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised
 
 
 def decode(blocks):
@@ -46,10 +46,10 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    codes = v.fields(v.load(v.at(p, 106), v.int32), [4 * (k // 2) for k in range(16)], 4)
-    scales = odd_scales(v, codes, v.half_splat(p, 16))
+    codes = v.splat(v.load(v.at(p, 106), v.int32), 16)
+    scales = odd_scales(v, v.b.lshr(codes, v.vector(codes.type, [4 * (k // 2) for k in range(16)])), v.half_splat(p, 16))
     points = points_of(reader, raised(grids.iq3_s()), 4, indices)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, plain_signs(v, v.at(p, 74))))
+    return Group(scales, None, flipped(v, points, plain_signs(v, v.at(p, 74))), bias=RAISE)
 
 
 LANES = Large(110, _group, indices=_indices)

@@ -9,7 +9,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, biased, flipped, points_of, raised, scales_and_signs
+from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
 
 
 def decode(blocks):
@@ -50,7 +50,7 @@ def _scalars(v, p):
 def _group(v, p, reader, indices):
     scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25)
     points = points_of(reader, raised(grids.iq3_xxs()), 4, indices)
-    return Group(scales, biased(v, scales, RAISE), flipped(v, points, signs))
+    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
 
 
 LANES = Large(98, _group, indices=_indices, scalars=_scalars)

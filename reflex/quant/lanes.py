@@ -12,12 +12,13 @@ SUB = 32  # weights per sub-block
 
 class Group:
     """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i, count)`
-    gives the 32 x count bytes of the sub-blocks from i on."""
+    gives the 32 x count bytes of the sub-blocks from i on. Codes that stand for code - bias, a power of two, have no minimums."""
 
-    def __init__(self, scales, minimums, codes):
+    def __init__(self, scales, minimums, codes, bias=0):
         self.scales = scales
         self.minimums = minimums
         self.codes = codes
+        self.bias = bias
 
 
 class Small:
@@ -52,9 +53,8 @@ class Small:
         if self.minimum_at is not None:  # the two halves lie side by side
             scale, minimum = (v.twice(x) for x in v.half_pairs(v.at(p, self.scale_at), self.nbytes, count))
         else:
-            scale = v.twice(self.scales(v, p, count))
-            minimum = biased(v, scale, self.bias) if self.bias else None
-        return Group(scale, minimum, lambda i, n: self.read(v, [v.at(p, (i + k) * self.nbytes) for k in range(n)]))
+            scale, minimum = v.twice(self.scales(v, p, count)), None
+        return Group(scale, minimum, lambda i, n: self.read(v, [v.at(p, (i + k) * self.nbytes) for k in range(n)]), self.bias)
 
 
 class Wide:
@@ -99,11 +99,6 @@ class Plain:
         self.nbytes = nbytes
         self.load = load
         self.load_one = load_one
-
-
-def biased(v, scales, bias):
-    """Minimums of codes that stand for code - bias."""
-    return v.b.fmul(scales, v.const(scales.type, -float(bias)))
 
 
 RAISE = 64  # what makes signed points of a grid unsigned: their products by bytes still fit 15 bits in pairs
@@ -156,8 +151,7 @@ def scales_and_signs(v, words, p, unit):
     times the half at p and `unit`, and signs as `flipped` takes them."""
     words = v.twice(words) if v.subs == 2 else words
     count = words.type.count
-    step = v.half_splat(p, count)
-    scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.b.fmul(step, v.const(step.type, unit)))
+    scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.half_splat(p, count), unit)
     octets = v.b.bitcast(words, v.bytes(4 * count))
     pairs = v.pick(octets, [count // 2 * k + start + i for k in range(8) for start in (0, 0, 1, 2) for i in (0, 1)])
     pairs = v.b.bitcast(pairs, v.words32)
@@ -170,9 +164,21 @@ def nibbles_in_turn(v, packed):
     return v.interleaved(v.low_nibbles(packed), v.high_nibbles(packed))
 
 
-def odd_scales(v, codes, step):
-    """step x (2 code + 1), for lanes of 32-bit codes."""
-    return v.b.fmul(v.signed_floats(v.b.or_(v.b.shl(codes, v.const(codes.type, 1)), v.const(codes.type, 1))), step)
+def odd_scales(v, codes, step, unit=1.0, bits=4):
+    """unit x (2 code + 1) x step, for 32-bit lanes with codes in their lowest bits."""
+    if v.subs == 2 and codes.type.count == 16:
+        return v.b.fmul(v.float_levels([unit * (2 * (k % (1 << bits)) + 1) for k in range(16)], codes), step)
+    codes = v.b.and_(codes, v.const(codes.type, (1 << bits) - 1))
+    odd = v.signed_floats(v.b.or_(v.b.shl(codes, v.const(codes.type, 1)), v.const(codes.type, 1)))
+    return v.b.fmul(odd, v.b.fmul(step, v.const(step.type, unit)))
+
+
+def sixteen_nibbles(v, p):
+    """Halves of eight bytes in turn, the low one first, as the lowest bits of 32-bit lanes."""
+    if v.subs == 2:
+        words = v.pick(v.load(p, v.ints2), [k // 8 for k in range(16)])
+        return v.b.lshr(words, v.vector(words.type, [4 * (k % 8) for k in range(16)]))
+    return v.ints(nibbles_in_turn(v, v.load(p, v.bytes8)))
 
 
 def scales_and_minimums(v, p):

@@ -8,7 +8,7 @@ value = scale / 2 * twice the E2M1 number, which is a whole number
 
 from . import fields
 from .fragment import Fragment
-from .lanes import Group, Wide, biased
+from .lanes import Group, Wide
 from .mxfp4 import DOUBLED, RAISED, halves
 
 
@@ -61,7 +61,7 @@ def _part(v, p, count):
         quants = v.load(v.at(p, 36 * (i // 2) + 4 + 16 * (i % 2)), v.bytes(16 * n))
         return v.lookup(RAISED, v.nibble_planes(quants, 0, 2, 8))
 
-    return Group(scales, biased(v, scales, 16), codes)
+    return Group(scales, None, codes, bias=16)
 
 
 LANES = Wide(36, 2, _part)

@@ -11,7 +11,7 @@ value = (d * (scale - 32)) * (low + 4 * bit - 4)
 
 from . import fields
 from .fragment import Fragment
-from .lanes import Group, Large, biased, crumbs
+from .lanes import Group, Large, crumbs
 
 
 def decode(blocks):
@@ -51,7 +51,7 @@ def _group(v, p):
     def codes(i, count):
         return v.b.or_(low(i, count), v.bit_planes(third, [i + k for k in range(count)], 1, 2))
 
-    return Group(scales, biased(v, scales, 4), codes)
+    return Group(scales, None, codes, bias=4)
 
 
 LANES = Large(110, _group)
