@@ -57,10 +57,11 @@ class Batch:
 class _Slots:
     """The tokens whose keys and values the cache holds, slot by slot; shared by a session and its forks."""
 
-    __slots__ = ("ids", "steady", "turn")
+    __slots__ = ("ids", "steady", "turn", "watch")
 
     def __init__(self):
         self.ids = []
+        self.watch = None  # called before every batch
         self.steady = 0  # leading slots that steady batches have filled
         self.turn = 0  # grows with every use of the plan
 
@@ -139,6 +140,8 @@ class Session:
     def evaluate(self, batch):
         """Run one batch; the record of what the cache holds stays true even when the run is interrupted."""
         have = self._slots.ids
+        if self._slots.watch:
+            self._slots.watch()
         if batch.plain and batch.first_slot > len(have):
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
         self._slots.cut(batch.first_slot)
@@ -208,6 +211,16 @@ class Session:
         copy.ids = list(self.ids)
         copy._slots = self._slots
         return copy
+
+    def watch(self, call):
+        """Have `call` called before every batch of all timelines that share this cache; what it raises ends the work there."""
+        self._slots.watch = call
+
+    def forget(self, everything=False):
+        """Let nothing that was computed before change a bit of what is computed next: where batches are not all steady, or with
+        `everything`, the cache is empty from here on."""
+        if everything or not self.plan.steady:
+            self._slots.cut(0)
 
     def close(self):
         """Give back the memory of the plan; no fork may be used afterwards."""

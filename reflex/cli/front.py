@@ -153,7 +153,7 @@ def parse(argv):
 def execute(module, values, first=None):
     """Run a command; returns the exit code of the process. `first`: (clock, CPU time) in ns at the first Python line."""
     trace = values.pop("trace")
-    out = Output(module.__name__.rpartition(".")[2], values.pop("json"), values.pop("timings"), first)
+    out = Output(module.__name__.rpartition(".")[2], values.pop("json", True), values.pop("timings", True), first)
     try:
         try:
             if "backend" in values:

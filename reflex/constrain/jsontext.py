@@ -1,6 +1,6 @@
 """JSON read and written without the `json` package, which costs 3 ms of a cold start: its C scanner does the work.
 
-Numbers keep their decimal digits, members that come twice are refused. Called by schema.
+Numbers keep their decimal digits, members that come twice are refused. Called by schema, and by the worker for its requests.
 """
 
 from ..errors import InvalidInputError
@@ -26,39 +26,47 @@ class _Reader:
     parse_float = Decimal
     parse_int = int
 
-    def __init__(self):
+    def __init__(self, what):
+        self.what = what
         self.memo = {}
 
-    @staticmethod
-    def parse_constant(name):
-        raise InvalidInputError("the JSON schema is not JSON", "a number", name)
+    def parse_constant(self, name):
+        raise InvalidInputError(f"{self.what} is not JSON", "a number", name)
 
-    @staticmethod
-    def object_pairs_hook(pairs):
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidInputError("the JSON schema has a member twice", "each name once", repr(twice))
+    def object_pairs_hook(self, pairs):
+        found = {}
+        for name, value in pairs:
+            if name in found:
+                raise InvalidInputError(f"{self.what} has a member twice", "each name once", repr(name))
+            found[name] = value
         return found
 
 
-def read(text):
-    """The value of a JSON text."""
-    from _json import make_scanner
-
+def read(text, what="the JSON schema"):
+    """The value of a JSON text; `what` it is, for messages."""
     start = len(text) - len(text.lstrip(SPACE + "\ufeff"))
     try:
-        value, end = make_scanner(_Reader())(text, start)
+        value, end = _scanned(text, start, what)
     except StopIteration as stop:
-        raise InvalidInputError("the JSON schema is not JSON", "a value", where=f"character {stop.value + 1}") from None
+        raise InvalidInputError(f"{what} is not JSON", "a value", where=f"character {stop.value + 1}") from None
     except RecursionError:
-        raise InvalidInputError("the JSON schema is nested too deeply") from None
+        raise InvalidInputError(f"{what} is nested too deeply") from None
     except ValueError as error:
-        raise InvalidInputError("the JSON schema is not JSON", found=str(error)) from None
+        raise InvalidInputError(f"{what} is not JSON", found=str(error)) from None
     if text[end:].strip(SPACE):
-        raise InvalidInputError("the JSON schema is not JSON", "one value", "more text", f"character {end + 1}")
+        raise InvalidInputError(f"{what} is not JSON", "one value", "more text", f"character {end + 1}")
     return value
+
+
+def _scanned(text, start, what):
+    """(the value that begins at a character, where it ends)"""
+    from _json import make_scanner
+
+    try:
+        return make_scanner(_Reader(what))(text, start)
+    except SystemError:  # it takes the class of its errors from this module, and up to Python 3.12 does not import it
+        __import__("json.decoder")
+        return make_scanner(_Reader(what))(text, start)
 
 
 def write(value):

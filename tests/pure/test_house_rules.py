@@ -20,7 +20,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     5: ("weights", "state", "lora"),
     6: ("session",),
     7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
-    8: ("api", "timeline", "lab"),
+    8: ("api", "timeline", "lab", "client"),
     9: ("cli", "worker", "tools", "examine", "measure", "tables", "__main__"),
     10: ("sidecar",),
 }
