@@ -46,7 +46,7 @@ def begin(out, model, engine, signals, stall, place):
     out.mark("ready")
     fields = {"command": out.command, "model": session.model, "backend": session.backend, "context": session.context}
     out.record("ready", {**fields, **({"socket": place.path} if place else {}), "phases": out.phases()})
-    out.timings = False
+    out.timings = out.json = False  # from here on stdout is the worker's, or nobody's
     import gc
 
     from .loop import Worker
@@ -79,6 +79,8 @@ def over_stdio(worker, _):
     try:
         worker.serve(0, 1)
     except Gone as gone:
+        if worker.signals.number:
+            return
         if str(gone) == "stalled":
             raise InputOutputError("nobody reads the answers", f"a reader within {worker.stall:g} s", where="stdout") from None
         raise BrokenPipeError from None
