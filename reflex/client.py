@@ -120,7 +120,7 @@ class Client:
                 if self._ended() is not None:
                     break
             self.process.stdout.close()
-        self._source = self._sink = None
+        self._source = self._sink = self._under_way = None
 
     def _ended(self):
         """The exit code of a worker of one's own, None where it does not end or is not one's own."""

@@ -350,7 +350,7 @@ def test_a_reader_that_stopped_ends_the_worker_in_time(model):
     running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     running.stdout.readline()
     begun = time.monotonic()
-    running.stdin.write(json.dumps({"command": "detokenize", "token_ids": [300] * 100_000}).encode() + b"\n")
+    running.stdin.write(json.dumps({"command": "tokenize", "text": "the " * 40_000}).encode() + b"\n")
     running.stdin.flush()
     assert running.wait(60) == 8 and time.monotonic() - begun < 20
     (line,) = running.stderr.read().decode().splitlines()
