@@ -216,12 +216,6 @@ class Session:
         """Have `call` called before every batch of all timelines that share this cache; what it raises ends the work there."""
         self._slots.watch = call
 
-    def forget(self, everything=False):
-        """Let nothing that was computed before change a bit of what is computed next: where batches are not all steady, or with
-        `everything`, the cache is empty from here on."""
-        if everything or not self.plan.steady:
-            self._slots.cut(0)
-
     def close(self):
         """Give back the memory of the plan; no fork may be used afterwards."""
         self._slots.ids.clear()

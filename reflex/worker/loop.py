@@ -45,10 +45,9 @@ class Worker:
     def timeline(self, steady):
         """An empty timeline for the request at hand, which can be cancelled from here on. `steady`: its batches will be so."""
         self._begin()
-        found = self.session.fork()
-        if not steady:
-            found.forget()
-        return found
+        if not (steady or self.session.plan.steady):  # what the cache holds could change a bit
+            self.session.forget()
+        return self.session.fork()
 
     def prompt(self, prompt, messages, variables):
         """The text, or the token ids, that a request's fields ask for."""
@@ -146,7 +145,7 @@ class Worker:
             remedy = "ask for less, or start the worker with a shorter context (--ctx)"
             self._failed(OutOfMemoryError("out of memory", remedy=remedy))
         except Exception as error:
-            self.session.forget(everything=True)
+            self.session.forget()
             remedy = "report it, with the request"
             self._failed(InternalError(f"{type(error).__name__}: {error}", where=place_of(error), remedy=remedy))
 
