@@ -10,7 +10,6 @@ bench/results/worker.json. MODEL is a tiny random one by default. The tests use 
 import argparse
 import collections
 import json
-import os
 import random
 import signal
 import socket
@@ -359,8 +358,9 @@ class Soak:
 # ---- what a request costs --------------------------------------------------------------------------------
 
 
-def overhead(words, model, rounds=15, repeats=200):
-    """Microseconds of a request beside the same call in this process, interleaved: medians over rounds of means."""
+def overhead(words, model, rounds=15, repeats=100):
+    """Microseconds of processor time of a request in the worker, beside the same call in this process, interleaved: medians over
+    rounds of means; and of wall clock as its client sees it."""
     import reflex
 
     prompt, candidates = TEXT[:50], CANDIDATES[:2]
@@ -382,39 +382,53 @@ def overhead(words, model, rounds=15, repeats=200):
         Client(words("stdio", model, *ENGINE)) as worker,
     ):
         for name, (call, ask) in cases.items():
-            pairs = [(mean(call, inside, repeats), mean(ask, worker, repeats)) for _ in range(rounds)]
-            differences = [1e6 * (theirs - ours) for ours, theirs in pairs[2:]]
-            found[name] = {
-                "in_process_us": record.summary([1e6 * ours for ours, _ in pairs[2:]], 1),
-                "worker_us": record.summary([1e6 * theirs for _, theirs in pairs[2:]], 1),
-                "overhead_us": record.summary(differences, 1),
-            }
+            rows = []
+            for _ in range(rounds + 2):
+                ours, _ = mean(call, inside, repeats, time.process_time_ns)
+                theirs, wall = mean(ask, worker, repeats, lambda: processor_ns(worker.process.pid))
+                rows.append((ours, theirs, theirs - ours, wall))
+            columns = zip(*rows[2:], strict=True)
+            titles = ("in_process_us", "worker_us", "overhead_us", "wall_us")
+            found[name] = {title: record.summary(column, 1) for title, column in zip(titles, columns, strict=True)}
     return found
 
 
-def mean(call, argument, repeats):
-    begun = time.perf_counter()
+def mean(call, argument, repeats, clock):
+    """(us by `clock`, us of wall clock) of a call, over some."""
+    begun, spent = time.perf_counter_ns(), clock()
     for _ in range(repeats):
         call(argument)
-    return (time.perf_counter() - begun) / repeats
+    return (clock() - spent) / repeats / 1000, (time.perf_counter_ns() - begun) / repeats / 1000
 
 
-def until_ready(words, model, runs=21):
-    """Processor milliseconds of a process that makes one decision and of a worker that is ready and ends, interleaved."""
-    bare, worker = [], []
+def processor_ns(pid):
+    """Processor time of the main thread of a process."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+STOP = """
+import reflex.cli.output as output, time, posix
+def mark(self, name):
+    if name == "kernels":
+        posix.write(2, b"%d" % time.process_time_ns())
+        posix._exit(0)
+output.Output.mark = mark
+"""
+
+
+def until_loaded(words, model, folder, runs=21):
+    """Milliseconds of processor time from exec until the model is loaded, which for a worker is `ready`, interleaved."""
+    commands = {
+        "system1": words("system1", model, "a", "--candidate", "b", *ENGINE, "--json", "--timings", before=STOP),
+        "stdio": words("stdio", model, *ENGINE, before=STOP),
+        "uds": words("uds", model, f"{folder}/cold.sock", *ENGINE, before=STOP),
+    }
+    found = {name: [] for name in commands}
     for _ in range(runs + 2):
-        bare.append(processor(words("system1", model, "a", "--candidate", "b", *ENGINE)))
-        worker.append(processor(words("stdio", model, *ENGINE)))
-    return {"system1_ms": record.summary(bare[2:]), "stdio_and_end_ms": record.summary(worker[2:])}
-
-
-def processor(words):
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"exit code {process.returncode}")
-    return 1000 * (usage.ru_utime + usage.ru_stime)
+        for name, command in commands.items():
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            found[name].append(int(done.stderr) / 1e6)
+    return {f"{name}_ms": record.summary(values[2:]) for name, values in found.items()}
 
 
 def main():
@@ -432,7 +446,7 @@ def main():
         soak = Soak(process.words, model, folder, options.seed).run(options.requests, options.kills)
         print(json.dumps(soak | {"resident_bytes": "..."}, indent=1))
         costs = overhead(process.words, model)
-        cold = until_ready(process.words, model)
+        cold = until_loaded(process.words, model, folder)
         body = {"model": record.model(model), "options": OPTIONS, "soak": soak, "request": costs, "cold": cold}
     record.write("worker", "the worker under fire, and what a request costs beside the engine's own call", body)
     for name, row in costs.items():
