@@ -1,4 +1,4 @@
-"""Writes the bundle of `reflex/bundle.py`: the compiled modules that system1 and generate import, for one Python version."""
+"""Writes the bundle of `reflex/bundle.py`: the compiled modules that system1, generate and the worker import, for one Python version."""
 
 import ast
 import marshal
@@ -8,6 +8,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
+ENTRIES += ("reflex.cli.stdio", "reflex.cli.uds", "reflex.worker.requests")
 NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
 STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.front", "reflex.native"),
@@ -24,7 +25,7 @@ STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.chat", "reflex.chat.filters"),
 )
 HEAD = 16384  # as reflex/bundle.py and the launcher read it
-BY_NAME = ("reflex.arch",)  # packages whose modules are imported by computed names
+BY_NAME = ("reflex.arch", "reflex.worker.requests")  # packages whose modules are imported by computed names
 
 
 def file_name():
