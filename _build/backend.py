@@ -159,7 +159,8 @@ class _Wheel:
 
     def close(self, dist_info):
         name = f"{dist_info}/RECORD"
-        self.archive.writestr(zipfile.ZipInfo(name, STAMP), "\n".join([*self.record, f"{name},,", ""]))
+        text = "\n".join([*self.record, f"{name},,", ""])
+        self.archive.writestr(zipfile.ZipInfo(name, STAMP), text, zipfile.ZIP_DEFLATED, 9)
         self.archive.close()
 
 

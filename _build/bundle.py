@@ -6,6 +6,7 @@ import sys
 from binascii import crc32
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
+from types import CodeType
 
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 ENTRIES += ("reflex.cli.stdio", "reflex.cli.uds", "reflex.worker.requests")
@@ -92,12 +93,18 @@ def groups(root):
 
 
 def _code(root, path):
-    """The code of a module, without the docstrings of functions and classes, which nothing asks for there."""
+    """The code of a module, without the docstrings of functions and classes and the lines of instructions: nothing asks for them
+    there, since --trace imports the modules, and they are a quarter of what a start reads."""
     tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node, clean=False) is not None:
             node.body[:1] = [] if node.body[1:] else [ast.copy_location(ast.Pass(), node.body[0])]
-    return compile(tree, str(path.relative_to(root)), "exec", dont_inherit=True)
+    return _without_lines(compile(tree, str(path.relative_to(root)), "exec", dont_inherit=True))
+
+
+def _without_lines(code):
+    inner = (_without_lines(value) if isinstance(value, CodeType) else value for value in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=tuple(inner))
 
 
 def build(root):

@@ -168,7 +168,7 @@ def bfe(value, position, length):
     return (value & 0xFFFFFFFF) >> position & (1 << length) - 1
 
 
-def divu(a, b):
+def quotient(a, b):
     return (a & 0xFFFFFFFF) // (b & 0xFFFFFFFF)
 
 

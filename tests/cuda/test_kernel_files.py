@@ -66,6 +66,17 @@ def test_damaged_file(stub, name):
     assert stub.count("cuModuleLoadData") == 0
 
 
+def test_text_needs_a_python_that_unpacks_it(stub):
+    (stub.folder / "cuda-sm_90.bin").unlink()
+    fake.kernel_file(stub.folder, "ptx", image=b"// PTX\n\0")
+    code = "dev, images, loaded = session(folder); kernel = images.kernel('add'); loaded.handle(kernel); "
+    code += "show(text=bytes(images.text(kernel)).decode())"
+    (found,) = stub.run(code)
+    assert found == {"text": "// PTX\n\0"}
+    (error,) = stub.run(f"import sys; sys.modules['lzma'] = None; {code}")
+    assert error["code"] == 4 and "lzma" in error["expected"]
+
+
 def test_unknown_kernel(stub):
     (error,) = stub.run("dev, images, loaded = session(folder); images.kernel('ad')")
     assert error["code"] == 7 and "'ad'" in error["text"] and "like add" in error["text"]

@@ -12,7 +12,7 @@ from stub import fake
 from reflex.quant.types import TYPES
 
 RUN = """
-import json
+import json, sys
 from reflex.open import open_model
 from reflex.sample import Sampling
 from reflex.backends.cuda.module import Images
@@ -24,7 +24,8 @@ plan.evaluate([1] * 6, 0, list(range(6)), [0] * 6, [0] * 6, [5])
 plan.argmax(0)
 {more}
 kernels = map(plan.image.kernel, plan.image.names())
-print(json.dumps([read, [(k.name, k.at) for k in kernels]]))
+modules = [name for name in sys.modules if name.startswith("reflex.backends.cuda.expert")]
+print(json.dumps([read, [(k.name, k.at) for k in kernels], modules]))
 plan.close()
 """
 FOLLOW = "list(plan.follow(1, 6, Sampling(), 1, [1], (5,), 4))"
@@ -53,7 +54,8 @@ def test_a_start_reads_what_it_launches(library, tmp_path, name, kind, sizes, pr
         log.unlink(missing_ok=True)
         done = fake.python(RUN.format(path=str(path), more=more), fake.environment(library, log))
         assert done.returncode == 0, done.stderr
-        read, listed = json.loads(done.stdout)
+        read, listed, modules = json.loads(done.stdout)
+        assert bool(modules) is ("experts" in sizes), "code for mixtures of experts is imported with one"
         lines = [line.split() for line in log.read_text().splitlines()]
         calls = [line[0] for line in lines]
         launched = {line[1] for line in lines if line[0] == "cuLaunchKernelEx"}

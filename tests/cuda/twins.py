@@ -67,13 +67,10 @@ def rope_angles(grid, frequencies, positions, out, pairs, rows, magnitude):
 
 
 @twin(r"embed_(\w+)")
-def embed(kind, grid, weights, ids, out, columns, scale):
-    rows_of(out, grid[1], columns)[:] = numpy.float32(scale) * table_rows(kind, weights, ids[: grid[1]], columns)
-
-
-@twin(r"add_position_(\w+)")
-def add_position(kind, grid, weights, positions, x, columns):
-    rows_of(x, grid[1], columns)[:] += table_rows(kind, weights, positions[: grid[1]], columns)
+def embed(kind, grid, weights, ids, out, columns, scale, adding):
+    held = rows_of(out, grid[1], columns)
+    rows = numpy.float32(scale) * table_rows(kind, weights, ids[: grid[1]], columns)
+    held[:] = held + rows if adding else rows
 
 
 def table_rows(kind, weights, numbers, columns):

@@ -177,7 +177,7 @@ def expert_tiled(kernel, values):
 # kernel -> its grid by parameters; rows: those of the batch, or the wanted ones
 GRIDS = {
     "rope_angles": lambda k, v: (ceil(v[3] * v[4], k.threads),),
-    r"(embed|add_position)_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
+    r"embed_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
     "(rms|layer)norm|rmsnorm_add|gate_rows": lambda k, v: ("rows",),
     "halves": lambda k, v: ("pairs",),
     "head_(rms|layer)norm|rope": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),

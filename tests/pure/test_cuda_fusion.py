@@ -6,8 +6,7 @@ import pytest
 from tiny import MODELS, write
 
 from reflex.arch import load_spec
-from reflex.backends.cuda.expert_patterns import Experts
-from reflex.backends.cuda.fusion import ACTIVATIONS, Attention, Linear, NormAdd, Plain, fuse
+from reflex.backends.cuda.fusion import ACTIVATIONS, Attention, Experts, Linear, NormAdd, Plain, fuse
 from reflex.gguf.reader import open_model
 from reflex.program import build
 

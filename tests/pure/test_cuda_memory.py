@@ -10,8 +10,7 @@ from test_cuda_fusion import parts
 
 from reflex.arch import load_spec
 from reflex.backends.cuda import lifetimes
-from reflex.backends.cuda.expert_patterns import Experts
-from reflex.backends.cuda.fusion import Linear, fuse
+from reflex.backends.cuda.fusion import Experts, Linear, fuse
 from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.memory import Layout, Memory
 from reflex.gguf.reader import open_model

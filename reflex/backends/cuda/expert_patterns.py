@@ -1,27 +1,10 @@
 """The steps of a mixture of experts gathered into one record: router, route, gate and up with their activation, down, the
 weighted sum.
 
-What does not follow this pattern runs step by step (fusion.py). Knows no sizes, types or addresses.
+What does not follow this pattern runs step by step (fusion.py, which imports this for programs with experts).
 """
 
-
-class Experts:
-    """One row's way through its experts. mode: store | add (out += scale * sum)."""
-
-    __slots__ = ("act", "down", "gate", "mode", "norm", "out", "route", "router", "scale", "source", "sum", "up")
-
-    def __init__(self, router, route, gate, up, act, down, sum):
-        self.source = router.ins[0]
-        self.norm = None  # the rmsnorm step applied to `source` on the way, or None
-        self.router, self.route = router, route
-        self.gate, self.up, self.act, self.down = gate, up, act, down
-        self.sum = sum
-        self.mode, self.out, self.scale = "store", sum.out, 1.0
-
-    def inner(self):
-        """Buffers between the source and the result, but for that of `up`, which is not always needed."""
-        return [step.out for step in (self.router, self.route, self.gate, self.down)]
-
+from .fusion import Experts
 
 ORDER = "linear", "route", "expert_linear", "expert_linear", "gated", "expert_linear", "expert_sum"
 

@@ -7,8 +7,7 @@ stream, came from another one and keeps its place for itself. Called by Memory (
 
 from itertools import pairwise
 
-from .expert_patterns import Experts
-from .fusion import Linear, NormAdd, fuse
+from .fusion import Experts, Linear, NormAdd, fuse
 
 INPUT = "halves"  # the input of products as half floats, written and read by every product of several rows
 ALWAYS = -1  # a set of moments, one bit each: all of them

@@ -105,15 +105,15 @@ class Lowering(Products, AttentionLaunches):
     def _step_embed(self, step):
         tensor = self.file.tensors[step.weights[0]]
         columns = tensor.shape[0]
-        values = (self.memory.stored(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]))
+        values = self.memory.stored(tensor), self.memory.ids, self._to(step.out, self.rows), columns, float(step.args["scale"]), 0
         self._add("embed_" + by_id(tensor.type).name, (blocks(columns, 256), self.rows), values)
 
     def _step_add_position(self, step):
         tensor = self.file.tensors[step.weights[0]]
         x, rows = self._at(step.out)
         columns = tensor.shape[0]
-        values = self.memory.stored(tensor), self.memory.positions, x, columns
-        self._add("add_position_" + by_id(tensor.type).name, (blocks(columns, 256), rows), values)
+        values = self.memory.stored(tensor), self.memory.positions, x, columns, 1.0, 1
+        self._add("embed_" + by_id(tensor.type).name, (blocks(columns, 256), rows), values)
 
     def _step_rmsnorm(self, step):
         source, rows = self._at(step.ins[0])

@@ -1,8 +1,8 @@
 """The kernels of one device: which file of `cache/` fits it, that the file is whole, images and handles by kernel name.
 
 A file is one line `RFXCUDA2 target offset bytes checksum`, one line `name at size checksum threads registers shared letters`
-per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte, compressed by
-zlib. Kernels with the same `at` share an image; an image is read, verified and loaded when the first of its kernels is used.
+per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte, each an .xz
+stream. Kernels with the same `at` share an image; an image is read, verified and loaded when the first of its kernels is used.
 Refuses a device or a driver that no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
 """
 
@@ -93,8 +93,11 @@ class Images:
 
     def text(self, kernel):
         """The PTX of a kernel's image, as a zero-terminated array."""
-        from zlib import decompress  # costs a dlopen, which a device with a cubin does not pay
-
+        try:
+            from lzma import decompress  # not in every Python; a device with a cubin does without
+        except ImportError:
+            need, remedy = "a Python that has the module lzma", "use another Python, or --backend cpu"
+            raise DeviceError("the kernels for this device cannot be unpacked", need, "none", self.path, remedy) from None
         address = self.address(kernel)
         return driver.array(decompress(native.view(address, kernel.size)))
 

@@ -1,4 +1,5 @@
-"""embed_<TYPE>: rows of the embedding table by token id, decoded and scaled (ops/embed.py), for every block format.
+"""embed_<TYPE>: rows of a table by number, decoded and scaled (ops/embed.py), or added (ops/add_position.py), for every block
+format.
 
 Enumerates reflex/quant: a new format file needs no change here. Grid: (ceil(columns / 256), rows).
 """
@@ -19,17 +20,21 @@ def _embed(block):
     size, nbytes = block.elements, block.nbytes
     shift, last = size.bit_length() - 1, size - 1  # sizes are powers of two
 
-    def embed(weights, ids, out, columns, scale):
-        """weights: blocks[vocabulary, columns / elements], ids: int32[rows], out: float32[rows, columns]."""
+    def embed(weights, ids, out, columns, scale, adding):
+        """weights: blocks[vocabulary, columns / elements], ids: int32[rows], out: float32[rows, columns]: set, or added to."""
         ptx.pdl_launch()
         ptx.pdl_wait()
         column, row = int32(cuda.blockIdx.x * THREADS + cuda.threadIdx.x), int32(cuda.blockIdx.y)
         if column < columns:
             at = (int64(ids[row]) * int64(columns >> shift) + int64(column >> shift)) * nbytes
-            out[int32(row * columns + column)] = float32(element(ptx.address(weights, at), int64(column & last)) * scale)
+            place = int32(row * columns + column)
+            value = float32(element(ptx.address(weights, at), int64(column & last)) * scale)
+            if adding:
+                value = float32(out[place] + value)
+            out[place] = value
 
     return embed
 
 
 for _block in TYPES.values():
-    kernel("BIFif", threads=THREADS, name=f"embed_{_block.name}")(_embed(_block))
+    kernel("BIFifi", threads=THREADS, name=f"embed_{_block.name}")(_embed(_block))

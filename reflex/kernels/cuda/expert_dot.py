@@ -71,11 +71,6 @@ def weights_of(keys, chosen, used, gating, renormalize, scale, lane):
     return weigh(logit, chosen[uint32(0)], total, used, gating, renormalize, scale, lane)
 
 
-@device
-def quotient(a, b):
-    return int32(ptx.divu(uint32(a), uint32(b)))
-
-
 def _gate(format):
     words, nbytes, threads = format.record.words, format.record.nbytes, threads_of(format, 2)
     warps, strands, all_words = threads // 32, threads // 16, 2 * format.record.words
@@ -106,12 +101,12 @@ def _gate(format):
         else:
             rank(logits, experts, used, keys, ids, chosen, tid)
         cuda.syncthreads()
-        mine = quotient(strand, splits)
+        mine = ptx.quotient(strand, splits)
         first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
-        own = quotient(int32(strands), splits)
+        own = ptx.quotient(int32(strands), splits)
         units = int32(used * rows)
         unit = int32(min(int32(cuda.blockIdx.x * own + min(mine, int32(own - 1))), int32(units - 1)))
-        slot = quotient(unit, rows)
+        slot = ptx.quotient(unit, rows)
         at = ptx.address(gate, ids[uint32(slot)] * stride + int64(unit - slot * rows) * int64(blocks * nbytes))
         below = ptx.address(up, int64(0)) - ptx.address(gate, int64(0))
         wanted = uint32(1 if first < blocks else 0)
@@ -157,7 +152,7 @@ def weigher():
     @device
     def weighted(v, o, i, columns, hidden, used, weights, tid, sh):
         if i - 4 * (tid & 31) < columns:  # the whole warp: its lanes work together
-            w = weights[uint32(min(quotient(i, hidden), int32(used - 1)))]
+            w = weights[uint32(min(ptx.quotient(i, hidden), int32(used - 1)))]
             a, b, c, d = float32(v[o] * w), float32(v[o + 1] * w), float32(v[o + 2] * w), float32(v[o + 3] * w)
             quantize(a, b, c, d, i, columns, columns, tid, sh)
 
@@ -174,7 +169,7 @@ def _down(format, held):
     @device
     def place_of(w, stride, line, row, b, row_blocks, ids, used):
         """Where virtual block 0 of a row would be, for the expert to which virtual block b belongs."""
-        slot = int32(min(quotient(b, row_blocks), int32(used - 1)))
+        slot = int32(min(ptx.quotient(b, row_blocks), int32(used - 1)))
         return ptx.address(w, ids[uint32(slot)] * stride + int64(row - slot) * line)
 
     def expert_down(g, hidden, w, stride, rows, routes, used, out, mode, scale, splits):
@@ -188,9 +183,9 @@ def _down(format, held):
         row_blocks = int32(hidden >> 8)
         blocks = int32(row_blocks * used)
         columns, line = int32(blocks << 8), int64(row_blocks * nbytes)
-        mine = quotient(strand, splits)
+        mine = ptx.quotient(strand, splits)
         first = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
-        own = quotient(int32(strands), splits)
+        own = ptx.quotient(int32(strands), splits)
         row = int32(min(int32((cuda.blockIdx.x * own + min(mine, int32(own - 1))) << half), int32(rows - 1)))
         below = int64(0)
         if held == 2 and row + 1 < rows:

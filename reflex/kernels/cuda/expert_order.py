@@ -37,7 +37,7 @@ def expert_order(routes, rows, experts, used, tokens, order, tiles, most):
     tid, pairs = int32(cuda.threadIdx.x), int32(rows * used)
     pair = tid
     while pair < pairs:
-        row = int32(pair // used)
+        row = ptx.quotient(pair, used)
         ids[uint32(pair)] = int32(routes[int32(row * used + pair + used)])
         pair = int32(pair + THREADS)
     log_shares = int32(10)  # threads that share an expert, each with every so manieth pair
@@ -70,7 +70,7 @@ def expert_order(routes, rows, experts, used, tokens, order, tiles, most):
         if tid + 1 < columns:
             own = starts[uint32((tid + 1) << log_shares)]
         own = int32(own - first)
-    mine = int32(int32(own + tokens - 1) // tokens)
+    mine = ptx.quotient(int32(own + tokens - 1), tokens)
     end, total = block_scan(int64(mine), cells)
     place = int32(int32(end) - mine)
     while own > 0:

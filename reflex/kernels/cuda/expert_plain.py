@@ -50,7 +50,7 @@ def product(block):
             start = ptx.address(weights, int64(expert) * stride + int64(row) * (int64(columns >> shift) * nbytes))
             for k in range(TOKENS):
                 total[k] = float32(0)
-                x_at[k] = int64(order[int32(first + min(int32(k), int32(count - 1)))] // each) * words
+                x_at[k] = int64(ptx.quotient(order[int32(first + min(int32(k), int32(count - 1)))], each)) * words
             column = int32(lane * 4)
             while column < columns:
                 for k in range(4):
@@ -72,7 +72,7 @@ def product(block):
             value += ptx.shfl_xor(value, int32(1))
             if lane & 3 == 0 and lane >> 2 < count:
                 pair = order[int32(first + (lane >> 2))]
-                value *= factor[int32(pair // each)]
+                value *= factor[ptx.quotient(pair, each)]
                 if biased:
                     value += ptx.ldgf(bias, int32(expert * bias_stride + row))
                 out[int64(pair) * out_stride + row] = value

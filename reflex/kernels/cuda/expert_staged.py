@@ -11,7 +11,7 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx, staged
 from .dots import bound
-from .expert_dot import DOWN, MOST_USED, held_down, quotient, strand_sum, weigher
+from .expert_dot import DOWN, MOST_USED, held_down, strand_sum, weigher
 from .export import kernel
 from .linear_dot import stepper
 
@@ -36,7 +36,7 @@ def _down(format):
         row_blocks = int32(hidden >> 8)
         blocks = int32(row_blocks * used)
         columns, line = int32(blocks << 8), int32(row_blocks * nbytes)
-        own = quotient(int32(STRANDS), splits)
+        own = ptx.quotient(int32(STRANDS), splits)
         row0, w_at = int32(cuda.blockIdx.x * own), int32(5 * columns >> 3)  # words
         segment = int32(own * line)
         pieces = int32(segment >> 4)
@@ -53,11 +53,12 @@ def _down(format):
         if owner and mode == 1:
             before = ptx.ldf(out, int32(row0 + tid))
         cuda.syncthreads()
-        early = int32(min(quotient(int32(4 * splits + row_blocks - 1), row_blocks), used))  # experts of the strands' first blocks
+        early = ptx.quotient(int32(4 * splits + row_blocks - 1), row_blocks)
+        early = int32(min(early, used))  # experts of the strands' first blocks
         piece, last = tid, int32(early * pieces)
         for _ in range(2):  # two groups of copies
             while piece < last:
-                slot = quotient(piece, pieces)
+                slot = ptx.quotient(piece, pieces)
                 at = int32(piece - slot * pieces)
                 if at < present:
                     source = ptx.address(w, ids[uint32(slot)] * stride + int64(row0) * line)
@@ -72,7 +73,7 @@ def _down(format):
             v[0], v[1], v[2], v[3] = ptx.ldf4_if(g, i, uint32(1 if i < columns else 0))
             weighted(v, 0, i, columns, hidden, used, weights, tid, sh)
             i = int32(i + 4 * THREADS)
-        mine = quotient(strand, splits)
+        mine = ptx.quotient(strand, splits)
         row = int32(min(min(mine, int32(own - 1)), int32(rows - 1 - row0)))
         b = int32(4 * (strand - mine * splits) + ((lane >> 2) & 3))
         start = int32(0)
@@ -84,7 +85,7 @@ def _down(format):
                 ptx.cp_async_wait(0)
             cuda.syncthreads()
             if b < blocks:
-                slot = quotient(b, row_blocks)
+                slot = ptx.quotient(b, row_blocks)
                 at = int64(ptx.smem_addr(sh, w_at) + slot * segment + (row - slot) * line)
                 load(at, b, t, uint32(1), raw, 0)
                 load_head(at, b, t, uint32(1), raw, 0)

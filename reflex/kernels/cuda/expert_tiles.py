@@ -102,7 +102,7 @@ def product(shape, module):
         if count > 0:
             if tid < tokens:
                 pair = order[int32(place + min(tid, int32(count - 1)))]
-                source = int32(pair // each)
+                source = ptx.quotient(pair, each)
                 ptx.sts32(sh, int32(INPUT_AT + tid), uint32(source * (((columns + 31) & -32) >> 1)))
                 ptx.stsf(sh, int32(FACTOR_AT + tid), factor[source])
                 ptx.sts32(sh, int32(PAIR_AT + tid), uint32(pair))

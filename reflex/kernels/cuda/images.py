@@ -8,7 +8,7 @@ the files; a model loads the images that it launches kernels of, so what few mod
 import ast
 import hashlib
 import json
-import zlib
+import lzma
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from .ptxas import statistics, to_cubin
 HERE = Path(__file__).parent
 MAGIC = "RFXCUDA2"
 PAGE, ALIGNMENT = 4096, 64
+PACKING = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 20, "lc": 4, "pb": 0}]  # of PTX: text, at most a megabyte
 TEXT_MAKERS, IMAGE_MAKERS = ("compile", "export", "levels"), ("levels", "ptxas")  # what objects depend on besides their sources
 
 
@@ -74,7 +75,7 @@ class Image:
         text = module([body for *_, body in self.kernels], self.target)
         data, report = to_cubin(text, "sm_80" if self.target == TEXT else self.target)
         if self.target == TEXT:  # read where no cubin fits, and compiled for longer than unpacked
-            data = zlib.compress(text.encode() + b"\0", 9)
+            data = lzma.compress(text.encode() + b"\0", check=lzma.CHECK_NONE, filters=PACKING)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path, data)
         write_atomically(self.path.with_suffix(".json"), json.dumps(statistics(report)).encode())
@@ -106,13 +107,14 @@ class Objects:
     def images(self, target):
         """The Images of a target, in the order of the kernel files."""
         level = 80 if target == TEXT else int(target.removeprefix("sm_"))
+        made = self.makers + str(PACKING) * (target == TEXT)
         for stem in self.prints:
             groups = {}
             for name, alone, threads, letters, since, before, body in json.loads(self.text(stem).read_text()):
                 if since <= level < before:
                     groups.setdefault(name if alone else stem, []).append([name, threads, letters, body])
             for image, kernels in groups.items():
-                own = _digest((), self.makers, *(body for *_, body in kernels))[:24]
+                own = _digest((), made, *(body for *_, body in kernels))[:24]
                 yield Image(stem, image, target, kernels, self.folder / target / f"{image}-{own}.cubin")
 
     def faults(self, targets):
@@ -137,7 +139,7 @@ def assemble_all(objects, targets, jobs):
 def image_file(objects, target):
     """(bytes of cuda-<target>.bin, {kernel: facts for the manifest})."""
     rows, images, at = [], [], 0
-    for image in objects.images(target):
+    for image in sorted(objects.images(target), key=lambda image: image.name):  # the like beside each other: a wheel is compressed
         data, found = image.path.read_bytes(), image.statistics()
         for name, threads, letters, _ in image.kernels:
             facts = {"threads": threads, "registers": found[name]["registers"], "shared": found[name]["shared"]}

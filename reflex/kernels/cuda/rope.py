@@ -1,7 +1,7 @@
 """rope_angles: cos and sin of every token's angles, in float64; rope: turns each head by them, in place (ops/rope.py)."""
 
 from numba import cuda
-from numba.types import float32, float64, int32, uint32
+from numba.types import float32, float64, int32
 
 from . import ptx
 from .export import device, kernel
@@ -55,7 +55,7 @@ def rope_angles(frequencies, positions, out, pairs, rows, magnitude):
     Grid: ceil(rows * pairs / 256)."""
     ptx.pdl_launch()
     i = int32(cuda.blockIdx.x * 256 + cuda.threadIdx.x)
-    row = int32(ptx.divu(uint32(i), uint32(pairs)))
+    row = ptx.quotient(i, pairs)
     ptx.pdl_wait()
     if row < rows:
         c, s = rotation(float64(positions[row]) * frequencies[int32(i - row * pairs)])

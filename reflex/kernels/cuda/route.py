@@ -53,7 +53,7 @@ def masker(held):
 
     @device
     def mask(key, experts, groups, kept, lane):
-        size = int32(experts // groups)
+        size = ptx.quotient(experts, groups)
         mine = float32(0)  # lane g: the sum of run g
         for g in range(groups):
             best, second = uint32(TAKEN), uint32(TAKEN)
@@ -79,7 +79,7 @@ def masker(held):
                 rank = int32(rank + 1)
         for k in range(held):
             e = int32(lane + 32 * k)
-            place = ptx.shfl_idx_i(rank, int32(min(e // size, int32(groups - 1))))
+            place = ptx.shfl_idx_i(rank, int32(min(ptx.quotient(e, size), int32(groups - 1))))
             if place >= kept and key[k] != uint32(TAKEN):
                 key[k] = uint32(MASKED)
 

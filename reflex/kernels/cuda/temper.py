@@ -1,7 +1,7 @@
 """temper: x *= 1 + scale ln(floor(position / length) + 1) (ops/temper.py). Grid: (ceil(columns / 1024), rows)."""
 
 from numba import cuda
-from numba.types import float32, int32, uint32
+from numba.types import float32, int32
 
 from . import ptx
 from .exponential import logarithm
@@ -16,7 +16,7 @@ def temper(x, positions, columns, length, scale):
     ptx.pdl_wait()
     at, row = int32((cuda.blockIdx.x * 256 + cuda.threadIdx.x) << 2), int32(cuda.blockIdx.y)
     left, aligned = int32(columns - at), (columns & 3) == 0
-    steps = int32(ptx.divu(uint32(positions[row]), uint32(length)))
+    steps = ptx.quotient(positions[row], length)
     factor = ptx.fmaf(scale, logarithm(float32(steps + 1)), float32(1))
     place = int32(row * columns + at)
     a, b, c, d = load4(x, place, left, aligned)

@@ -1,10 +1,10 @@
 """What a run without a GPU needs: the stub driver built with `cc`, and kernel files in the cache's format that it accepts."""
 
+import lzma
 import os
 import shutil
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 from reflex import native
@@ -25,7 +25,7 @@ def build(folder):
 
 def kernel_file(folder, target, kernels=("add 256 16 0 FFif",), image=b"\x7fELF" + bytes(60)):
     """Write cuda-<target>.bin with one image; `kernels`: name, threads, registers, shared bytes and letters of each."""
-    image = zlib.compress(image) if target == "ptx" else image
+    image = lzma.compress(image) if target == "ptx" else image
     start = 4096 * (1 + sum(map(len, kernels)) // 2048)
     at = f" {start} {len(image)} {native.checksum_of(image)} "
     listing = "".join(f"{line.replace(' ', at, 1)}\n" for line in sorted(kernels)).encode() + b"\n"
