@@ -26,6 +26,7 @@ STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.chat", "reflex.chat.filters"),
 )
 HEAD = 16384  # as reflex/bundle.py and the launcher read it
+NO_LINES = 0xF8  # an entry of a table of lines: no location; its lowest three bits are the units less one
 BY_NAME = ("reflex.arch", "reflex.worker.requests")  # packages whose modules are imported by computed names
 
 
@@ -103,8 +104,11 @@ def _code(root, path):
 
 
 def _without_lines(code):
+    """The same with a table of lines (CPython's Objects/locations.md) that says of up to 8 units at a time that they have none."""
     inner = (_without_lines(value) if isinstance(value, CodeType) else value for value in code.co_consts)
-    return code.replace(co_linetable=b"", co_consts=tuple(inner))
+    units = len(code.co_code) // 2
+    table = bytes(NO_LINES | min(8, units - first) - 1 for first in range(0, units, 8))
+    return code.replace(co_linetable=table, co_consts=tuple(inner))
 
 
 def build(root):

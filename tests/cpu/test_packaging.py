@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import traceback
 import zipfile
 from pathlib import Path
 
@@ -227,6 +228,20 @@ print(len(count))
         done = subprocess.run([sys.executable, "-IS", "-c", code, path, ROOT, *first], capture_output=True, text=True)
         assert done.returncode == 0, (first, done.stderr)
         assert first or int(done.stdout) == len(names)
+
+
+def test_bundled_code_has_no_lines_but_tracebacks(backend):
+    made = backend.bundle._code(ROOT, ROOT / "reflex" / "settings.py")
+    plain = compile((ROOT / "reflex" / "settings.py").read_text(), "plain", "exec")
+    assert {line for *_, line in made.co_lines()} == {None}
+    assert len(list(made.co_positions())) == len(made.co_code) // 2
+    assert len(made.co_linetable) < len(plain.co_linetable) / 2
+    inner = backend.bundle._without_lines(compile("def f():\n    return 1 // 0\n", "inner", "exec"))
+    names = {}
+    exec(inner, names)
+    with pytest.raises(ZeroDivisionError) as caught:
+        names["f"]()
+    assert "in f" in "".join(traceback.format_exception(caught.value))
 
 
 def test_doctor_sees_sources_edited_after_the_installation(wheel, tmp_path):
