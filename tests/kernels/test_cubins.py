@@ -176,3 +176,10 @@ def test_what_bodies_share_is_there_once():
     bodies = [f"{table}.visible .entry {name}()\n{{\nret;\n}}\n" for name in ("a", "b")]
     assert levels.module(bodies, "sm_90").count("table_0123") == 1
     assert re.search(r"\.target sm_90$", levels.module(bodies, "sm_120"), re.M)
+
+
+def test_like_images_lie_beside_each_other():
+    words = {name: bytes([number]) * 8 for number, name in enumerate("abcd")}
+    made = [(text, b"".join(words[c] for c in text) + b"end") for text in ("ab", "cd", "abb", "cdd", "dc")]
+    assert [name for name, _ in images._chained(made)] == ["ab", "abb", "cd", "cdd", "dc"]
+    assert sorted(images._chained(made)) == sorted(made)
