@@ -12,6 +12,7 @@ PARAMETERS = (
     ("--type", "text", TRIAL, "The type to try, or several with commas."),
     ("--by", ("kind", "layer", "tensor"), "kind", "What is changed at once: the tensors of a name, of a layer, or one."),
     ("--tensors", "texts", (), "Only tensors of this name or regular expression; may be given several times."),
+    ("--imatrix", "text", "", "Importance matrix of the model: a file of llama.cpp's, .gguf or .dat."),
     ("--text", "text", "demo", "The text: a file, - for stdin, or demo for one that comes with Reflex."),
     *measuring.WINDOWS,
     ("--tokens", "int", 512, "Use the first so many tokens of the text; 0 takes all."),
@@ -21,15 +22,20 @@ PARAMETERS = (
 )
 
 
-def run(out, model, type, by, tensors, text, method, window, stride, tokens, picture, engine):
+def run(out, model, type, by, tensors, imatrix, text, method, window, stride, tokens, picture, engine):
     """Exit code 0 after printing the ranking, 130 after Ctrl-C."""
     measuring.checked_picture(picture)
     from ..lab.sensitivity import Scan
 
     out.mark("imports")
+    importance = None
+    if imatrix:
+        from ..tools.imatrix import read
+
+        importance = read(imatrix).entries
     content = measuring.read_text(text)
     opened = measuring.opened(model, engine, out)
-    scan = Scan(opened, content, type, tensors or None, by, None, method, window, stride, tokens)
+    scan = Scan(opened, content, type, tensors or None, by, importance, method, window, stride, tokens)
     code = measuring.finish(scan, "groups")
     found = scan.result()
     out.mark("scan")

@@ -13,8 +13,9 @@ import numpy as np
 
 from .. import quant
 from ..errors import InvalidInputError, ModelFileError, OutOfMemoryError, closest
+from ..gguf import writer
 from ..gguf.header import Tensor
-from ..gguf.limits import ALIGNMENT_DEFAULT as ALIGNMENT
+from ..gguf.limits import ALIGNMENT_DEFAULT
 from ..native import view
 from ..quant.types import by_name, row_bytes
 from .tensors import pieces
@@ -87,28 +88,6 @@ def of_matrices(importance, tensor, count):
     return [values[i * columns : (i + 1) * columns] if values.size > columns else values for i in range(count)]
 
 
-def header(tensors):
-    """(bytes before the data, [offset of each tensor's data]) of a GGUF file without keys, `tensors`: (name, shape, type id,
-    bytes)."""
-    parts, offsets, end = [b"GGUF", word(3, 4), word(len(tensors)), word(0)], [], 0
-    for name, shape, kind, nbytes in tensors:
-        text = name.encode()
-        parts += [word(len(text)), text, word(len(shape), 4), *map(word, shape), word(kind, 4), word(end)]
-        offsets.append(end)
-        end = aligned(end + nbytes)
-    data = b"".join(parts)
-    start = aligned(len(data))
-    return data.ljust(start, b"\0"), [start + offset for offset in offsets]
-
-
-def word(number, size=8):
-    return int(number).to_bytes(size, "little")
-
-
-def aligned(offset):
-    return (offset + ALIGNMENT - 1) & -ALIGNMENT
-
-
 class Overlay:
     """A file in memory with the changed tensors of `file`, which a model has open; `apply` puts it over the same file opened
     again."""
@@ -116,18 +95,18 @@ class Overlay:
     def __init__(self, file, types, importance=None):
         changes = chosen(file, types)
         kept = [file.tensors[name] for name in file.overlaid if name not in changes]
-        rows = [(tensor.name, tensor.shape, tensor.type, tensor.nbytes) for tensor in kept]
+        rows = [(tensor.name, tensor.type, tensor.shape, tensor.nbytes) for tensor in kept]
         for name, block in changes.items():
             tensor = file.tensors[name]
             nbytes = tensor.elements // tensor.shape[0] * row_bytes(block.id, tensor.shape[0])
-            rows.append((name, tensor.shape, block.id, nbytes))
+            rows.append((name, block.id, tensor.shape, nbytes))
         self.stamps = [shard.stamp for shard in file.shards[: file.own]]
         self.descriptor = None
         if not rows:
             return
         self.descriptor = os.memfd_create("reflex tensors")
         try:
-            start, offsets = header(rows)
+            start, offsets = writer.header({}, rows, ALIGNMENT_DEFAULT)
             self._write(start, 0)
             contents = [[view(tensor.address, tensor.nbytes)] for tensor in kept]
             weights = importance or {}

@@ -8,6 +8,7 @@ import re
 from math import fsum
 
 from ..errors import InvalidInputError, OutOfMemoryError
+from ..quant.recipes import is_kept
 from ..quant.types import TRIAL, by_id, by_name
 from ..records import Markup, Record, bar, table
 from .divergence import Differences, Row, rows
@@ -110,7 +111,10 @@ class Scan:
         file, found = self.model.file, {}
         blocks = [by_name(kind.strip()) for kind in self.type.split(",")]
         patterns = [tensors] if isinstance(tensors, str) else tensors
-        wanted = file.tensors.values() if tensors is None else [t for pattern in patterns for t in matching(file, pattern)]
+        if tensors is None:
+            wanted = [tensor for tensor in file.tensors.values() if not is_kept(tensor.name, tensor.shape)]
+        else:
+            wanted = [tensor for pattern in patterns for tensor in matching(file, pattern)]
         for tensor in filter(is_matrix, dict.fromkeys(wanted)):
             block = next((block for block in blocks if fits(tensor, block)), None)
             if block is None:
@@ -186,9 +190,9 @@ def sensitivity(
     """Which tensors of `model` hurt most in another type; returns a Sensitivity, the worst first.
 
     `type`: a block format, or several with commas of which each tensor gets the first that divides its rows. `tensors`: names or
-    regular expressions of those to try; by default all matrices. `by`: what is changed at once: kind (ffn_down of all layers),
-    layer, or tensor. `importance`: {tensor name: float per column}, for formats that use it. `text`, `method`, `window`, `stride`
-    and `tokens` are as for perplexity, but with 512 tokens by default. Raises InvalidInputError where no tensor can get the type.
+    regular expressions of those to try; by default all that `reflex quantize` would touch. `by`: what is changed at once: kind
+    (ffn_down of all layers), layer, or tensor. `importance`: as for Model.with_types. `text`, `method`, `window`, `stride` and
+    `tokens` are as for perplexity, but with 512 tokens by default. Raises InvalidInputError where no tensor can get the type.
     An interrupt loses nothing where Scan is used instead."""
     scan = Scan(model, text, type, tensors, by, importance, method, window, stride, tokens)
     for _ in progress(scan, "groups"):

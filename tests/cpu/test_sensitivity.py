@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import process
 import pytest
 from rewrite import in_type, rewrite
@@ -14,6 +15,8 @@ import reflex
 from reflex import lab
 from reflex.errors import ContextOverflowError, InvalidInputError, OutOfMemoryError
 from reflex.lab.sensitivity import Scan, group_of
+from reflex.tools.imatrix import read as read_importance
+from reflex.tools.imatrix import write as write_importance
 
 TEXT = lab.TEXT[:500]
 FRAGILE = "blk.1.attn_output.weight"
@@ -159,6 +162,20 @@ def test_command(folder):
     assert f"unmodified: perplexity {want.perplexity:.4f} on {want.scored} tokens" in lines[-1]
     some = json.loads(ran(folder, *ARGV, "--json", "--by", "layer", "--tensors", "ffn", "--tensors", "blk.1.attn_q.weight").stdout)
     assert {row["name"]: row["tensors"] for row in some["rows"]} == {"blk.0": 3, "blk.1": 4, "blk.2": 3}
+
+
+def test_an_importance_matrix_is_used(folder):
+    """Its file has sums of squares; half of the columns matter, and the scan gives what the same matrix gives in Python."""
+    sums = np.where(np.arange(64) % 2, 1.0, 1e4).astype(np.float32).reshape(1, 64)
+    names = [f"blk.{layer}.attn_q.weight" for layer in range(3)]
+    write_importance(str(folder / "importance.gguf"), {name: (sums, np.ones(1)) for name in names})
+    argv = (*ARGV, "--tensors", "attn_q", "--json")
+    plain, weighted = (json.loads(ran(folder, *argv, *more).stdout) for more in ((), ("--imatrix", "importance.gguf")))
+    entries = read_importance(str(folder / "importance.gguf")).entries
+    with reflex.load(folder / "plain.gguf", backend="cpu") as loaded:
+        want = lab.sensitivity(loaded, TEXT, "Q4_0", tensors="attn_q", importance=entries, tokens=40)
+    assert weighted["rows"] == want.to_dict()["rows"] != plain["rows"]
+    assert b"cannot open the importance matrix" in ran(folder, *argv, "--imatrix", "nonesuch", code=3).stderr
 
 
 def test_ctrl_c_prints_what_is_known(folder):

@@ -11,7 +11,8 @@ from tiny import write
 import reflex
 from reflex.errors import InvalidInputError, ModelFileError, StateError, UnsupportedError
 from reflex.gguf.reader import open_model
-from reflex.lab.overlay import Overlay, header
+from reflex.gguf.writer import header
+from reflex.lab.overlay import Overlay
 from reflex.native import bytes_at
 
 TEXT = "The quick brown fox jumps over a lazy dog while other animals sing."
@@ -46,6 +47,9 @@ SWAPS = {  # file, {name or pattern: type}, the pattern of what a file on disk h
     "a kind": ("plain", {"attn_q": "Q5_1"}, r"attn_q\."),
     "a layer": ("plain", {r"blk\.0\.": "Q8_0"}, r"blk\.0\.(attn_(q|k|v|output)|ffn_(gate|up|down))\."),
     "the embedding, which is the output matrix too": ("plain", {"token_embd": "Q8_0"}, "token_embd"),
+    "a table of values": ("plain", {"ffn_gate": "IQ4_NL"}, "ffn_gate"),
+    "powers of two": ("plain", {"attn_v": "MXFP4"}, "attn_v"),
+    "brain floats": ("plain", {"attn_v": "BF16"}, "attn_v"),
     "half floats": ("plain", {"ffn_down": "F16"}, "ffn_down"),
     "a norm, by its name": ("plain", {"blk.0.attn_norm.weight": "F16"}, "blk.0.attn_norm"),
     "blocks of 256": ("wide", {"ffn": "Q4_K"}, "ffn_(gate|up|down)"),
@@ -190,19 +194,8 @@ def test_a_file_that_was_replaced_meanwhile(folder, tmp_path):
             model.with_types({"ffn": "Q4_0"})
 
 
-def test_the_header_in_memory(tmp_path):
-    rows = [("a", (32, 2), 2, 36), ("b.weight", (5,), 0, 20)]
-    start, offsets = header(rows)
-    path = tmp_path / "overlay.gguf"
-    path.write_bytes(start.ljust(offsets[0], b"\0") + b"x" * 36 + b"\0" * 28 + b"y" * 20)
-    file = open_model(str(path))
-    assert [(t.name, t.shape, t.type, t.nbytes) for t in file.tensors.values()] == rows
-    assert [t.address - file.shards[0].mapping.address for t in file.tensors.values()] == offsets
-    file.close()
-
-
 def test_an_overlay_of_another_shape(folder, tmp_path):
-    start, _ = header([("blk.0.ffn_up.weight", (32, 1), 2, 18)])
+    start, _ = header({}, [("blk.0.ffn_up.weight", 2, (32, 1), 18)], 32)
     path = tmp_path / "overlay.gguf"
     path.write_bytes(start + b"\0" * 18)
     file = open_model(str(folder / "plain.gguf"))
