@@ -24,7 +24,7 @@ from .exponential import exponential
 from .export import device, kernel
 from .linear_dot import activated, stepper, strand_sum
 from .reductions import warp_sum
-from .route import NARROW, SOFTMAX, TAKEN, key_of, value_of, weigh
+from .route import NARROW, SOFTMAX, TAKEN, key_of, logit_of, value_of, weigh
 
 MOST_USED = 32
 FORMATS = bound()
@@ -38,7 +38,7 @@ def rank(logits, experts, used, keys, ids, chosen, tid):
     """NARROW threads count, each for one expert, how many are better: the first `used` go to `ids`, their logits to `chosen`."""
     logit, key = float32(0), uint32(TAKEN)
     if tid < experts:
-        logit = ptx.ldf(logits, tid)
+        logit = logit_of(logits, tid)
         key = key_of(logit)
     keys[uint32(tid)] = key
     ptx.bar_sync(int32(1), int32(NARROW))

@@ -25,11 +25,19 @@ NO_EXPERT = 0x7FFFFFFF
 
 
 @device
+def logit_of(logits, at):
+    """A logit, or NaN where it is infinite: that is chosen before all others and makes a weight, and then the model's logits, NaN,
+    which is an error. As infinity it could be passed over, and the answer would be made of what is left."""
+    value = ptx.ldf(logits, at)
+    return float32(value + float32(value - value))
+
+
+@device
 def key_of(value):
-    """A number that orders as the float does, whatever its bits: with it a row has its experts even where logits are no numbers."""
+    """A number that orders as the float does, NaN of either sign before all: with it a row has its experts in any case."""
     bits = ptx.f2bits(value)
     key = uint32(bits | uint32(0x80000000))
-    if bits >> uint32(31):
+    if bits >> uint32(31) and value == value:
         key = uint32(bits ^ uint32(0xFFFFFFFF))
     return uint32(max(key, uint32(LEAST)))
 
@@ -95,7 +103,7 @@ def chooser(held):
     def choose(logits, at, bias, biased, experts, used, gating, renormalize, groups, kept, lane):
         value, key = cuda.local.array(held, float32), cuda.local.array(held, uint32)
         for k in range(held):
-            value[k] = ptx.ldf(logits, int32(at + min(int32(lane + 32 * k), int32(experts - 1))))
+            value[k] = logit_of(logits, int32(at + min(int32(lane + 32 * k), int32(experts - 1))))
         plain = int32(biased == 0 and groups < 2)  # the order of logits is that of what is made of them
         whole = int32(gating == SOFTMAX and (plain == 0 or renormalize == 0))  # is the sum over all experts needed?
         top, total = float32(0), float32(0)
@@ -141,7 +149,7 @@ def chooser(held):
         mine = int32(min(mine, int32(experts - 1)))  # an address in any case
         x = value_of(chosen)
         if plain == 0:
-            x = ptx.ldf(logits, int32(at + mine))
+            x = logit_of(logits, int32(at + mine))
         return mine, x, top, total
 
     return choose
