@@ -165,15 +165,19 @@ def write_corpus(name, kept):
 
 
 def record(path, entry, targets):
-    """Append one run to a file of runs."""
+    """Append one run to a file of runs, whose head is that of the last."""
     from bench import record as records
 
     path = Path(path)
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    head = {"command": records.command(["python", *sys.orig_argv[1:]]), "commit": records.commit(), "machine": records.machine()}
-    runs.append({"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), **head, **entry, "targets": targets})
+    for done in targets.values():
+        for finding in done["findings"]:
+            finding["words"] = records.bare(finding["words"])
+    date, command = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), records.command(["python", *sys.orig_argv[1:]])
+    head = {"command": command, "commit": records.commit(), "date": date, "machine": records.machine()}
+    runs.append({**head, **entry, "targets": targets})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"what": WHAT, "runs": runs}, indent=1) + "\n")
+    path.write_text(json.dumps({"what": WHAT, **head, "runs": runs}, indent=1) + "\n")
 
 
 def parsed():

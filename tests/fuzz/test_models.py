@@ -155,3 +155,21 @@ def test_the_weight_of_an_expert_does_not_pass_through_its_bias():
     logits, bias = np.float32([[np.log(1e-8), -30, -30, -30]]), np.float32([12, 0, 0, 0])
     out = route.reference(logits, bias, used=1, gating="sigmoid", renormalize=False, scale=1.0)
     assert out[0, 1] == 0 and abs(out[0, 0] / 1e-8 - 1) < 1e-5
+
+
+@pytest.mark.parametrize("value", [2.0, -1e30, 1e30])
+def test_sinks_of_any_size_only_take_part_in_the_sum(files, tmp_path, value):
+    """A sink of 1e30 takes all of the attention, one of -1e30 takes nothing; neither makes anything else than a number."""
+    found = {}
+    for name, sink in (("given", value), ("far", -1e20)):
+        tree = files("gpt-oss")
+        for tensor in [t[0] for t in tree.tensors if t[0].endswith(b"attn_sinks.weight")]:
+            (tmp_path / f"{name}.gguf").write_bytes(spoiled(tree, tensor, sink))
+        for backend in ("cpu", "reference"):
+            with reflex.load(str(tmp_path / f"{name}.gguf"), backend=backend, context=16, threads=1) as model:
+                found[name, backend] = np.array(model.logits(IDS))
+    for name in ("given", "far"):
+        assert np.isfinite(found[name, "cpu"]).all()
+        np.testing.assert_allclose(found[name, "cpu"], found[name, "reference"], rtol=0, atol=0.02 * found[name, "reference"].std())
+    same = np.array_equal(found["given", "cpu"], found["far", "cpu"])
+    assert same == (value == -1e30)

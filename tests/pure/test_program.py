@@ -5,6 +5,7 @@ import sys
 from math import log, pi
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny import MODELS, write
 
@@ -12,6 +13,7 @@ from reflex import ops
 from reflex.arch import load_spec
 from reflex.arch.spec import Rotation
 from reflex.gguf.reader import open_model
+from reflex.ops import rope
 from reflex.program import build
 from reflex.program.rope import rope_table
 
@@ -158,6 +160,23 @@ def test_yarn_keeps_fast_pairs_and_interpolates_slow_ones():
     assert any(0.3 < r < 0.9 for r in ratio)
     assert table.magnitude == pytest.approx(1 + 0.1 * log(4))
     assert rope_table(rotation(type="yarn", factor=4.0, original=4096, log_multiplier=1.0), 1).magnitude == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("position", [4095, 4097, 20000])
+def test_yarn_far_beyond_the_trained_context(position):
+    """Cosines and sines by the formula of the paper, in float64: a ramp over the pairs between 32 and 1 turns."""
+    n, base, factor, original = 64, 10000.0, 64.0, 4096
+    made = rotation(type="yarn", factor=factor, original=original, dims=n)
+    plain = base ** (-2 * np.arange(n // 2) / n)
+    bound = [n * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(base)) for turns in (32, 1)]
+    low, high = max(np.floor(bound[0]), 0), min(np.ceil(bound[1]), n - 1)
+    ramp = np.clip((np.arange(n // 2) - low) / (high - low), 0, 1)
+    angle = position * (plain / factor * ramp + plain * (1 - ramp))
+    magnitude = 0.1 * np.log(factor) + 1
+    x = np.zeros((1, n), np.float32)
+    x[0, : n // 2] = 1  # cosines come out in front, sines behind
+    found = rope.reference(x, heads=1, head_dim=n, positions=[position], rope=rope_table(made, position + 1))
+    np.testing.assert_allclose(found[0], magnitude * np.concatenate([np.cos(angle), np.sin(angle)]), rtol=0, atol=1e-6)
 
 
 # ---- cold start --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from vocabularies import K, bpe_keys, spm_keys
 
 from reflex import native
-from reflex.errors import TokenizerError, UnsupportedError
+from reflex.errors import InvalidInputError, TokenizerError, UnsupportedError
 
 
 @pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "no_vocab", ""])
@@ -109,3 +109,11 @@ def test_hostile_vocabularies_do_no_harm(load):
             assert ids[0] == 0 and all(0 <= i < t.size for i in ids)
             t.decode(ids, special=source.random() < 0.5)
         assert all(0 <= i < t.size for i in t.eog)
+
+
+def test_texts_longer_than_positions_can_count(load):
+    t, size = load(bpe_keys()), (1 << 28) + 1
+    memory = native.alloc(size)
+    with pytest.raises(InvalidInputError, match=f"text is too long; expected at most {1 << 28} bytes; found {size}"):
+        t._words.encode(native.view(memory.address, size), True)
+    memory.free()
