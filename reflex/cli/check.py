@@ -75,11 +75,7 @@ def load(path):
 
 def save(path, recording):
     """Write a recording to its file."""
-    from ..errors import InputOutputError
+    from ..output_file import write
     from .jsonline import encode
 
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(encode(recording) + "\n")
-    except OSError as error:
-        raise InputOutputError("cannot write the recording", found=error.strerror, where=path) from None
+    write(path, encode(recording).encode() + b"\n", "the recording")

@@ -4,10 +4,12 @@ Owns what `--picture` writes. Refuses, before any work, file names whose ending 
 """
 
 import re
+from io import BytesIO
 
 import numpy as np
 
-from ..errors import InputOutputError, InvalidInputError
+from ..errors import InvalidInputError
+from ..output_file import write
 from ..records import needed
 from .pictures import axes_of
 
@@ -28,10 +30,9 @@ def check(path):
 def save(axes, path):
     """Write the figure of some axes."""
     check(path)
-    try:
-        axes.figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise InputOutputError("cannot write the picture", found=error.strerror, where=path) from None
+    made = BytesIO()
+    axes.figure.savefig(made, dpi=150, format=path.rpartition(".")[2].lower())
+    write(path, made.getvalue(), "the picture")
 
 
 def place(name):

@@ -11,8 +11,8 @@ from ..errors import InvalidInputError, ModelFileError
 from ..gguf import writer
 from ..gguf.limits import TENSOR_NAME_BYTES
 from ..gguf.reader import open_model
+from ..output_file import OutputFile
 from ..quant.types import by_name
-from .output_file import OutputFile
 
 SUMS, COUNTS = ".in_sum2", ".counts"
 MOST_ENTRIES = 1 << 18

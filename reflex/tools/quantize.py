@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from .. import native
 from ..errors import InvalidInputError, UnsupportedError
 from ..gguf import writer
+from ..output_file import OutputFile, refuse_inputs
 from ..quant import encode, recipes
 from ..quant.encoders import encodable
 from ..quant.types import by_id, by_name, row_bytes
-from .output_file import OutputFile, refuse_inputs
 
 VERSION = 2  # of quantization: what ggml writes today
 CHUNK = 1 << 20  # values that a thread does at a time

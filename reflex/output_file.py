@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 
-from ..errors import InputOutputError, InvalidInputError
+from .errors import InputOutputError, InvalidInputError
 
 CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # some file systems
 
@@ -24,21 +24,44 @@ def refuse_inputs(path, inputs):
             raise InvalidInputError("the output is the input", "another path", path, remedy=remedy)
 
 
+def _is_replaceable(path):
+    return not os.path.lexists(path) or os.path.isfile(path)
+
+
+def write(path, data, what):
+    """Write bytes to `path`, whole or not at all; what is no regular file (a pipe, /dev/stdout) is written to as it is.
+    InputOutputError calls the file `what`."""
+    path = os.fspath(path)
+    if _is_replaceable(os.path.realpath(path)):
+        with OutputFile(path, len(data), what) as file:
+            file.write(data)
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InputOutputError(f"cannot write {what}", found=error.strerror, where=path) from None
+
+
 class OutputFile:
     """`with OutputFile(path, size) as out: out.write(...)`. `size`: bytes of the whole file, reserved at once, so that a full disk
     is found before the work."""
 
-    def __init__(self, path, size):
+    def __init__(self, path, size, what="the file"):
         self.path = path
         self.size = size
-        folder, name = os.path.split(os.path.abspath(path))
+        self.what = what
+        self._place = os.path.realpath(path)  # a link stays one
+        folder, name = os.path.split(self._place)
         self._folder, self._beside = folder, os.path.join(folder, f".{name}.{os.getpid()}")
         self._descriptor = -1
 
     def _error(self, error):
-        return InputOutputError("cannot write the file", found=error.strerror, where=self.path, remedy="nothing was left of it")
+        return InputOutputError(f"cannot write {self.what}", found=error.strerror, where=self.path, remedy="nothing was left of it")
 
     def __enter__(self):
+        if not _is_replaceable(self._place):
+            raise InvalidInputError("the output is not a regular file", "a path for a new file", "something else", self.path)
         try:
             self._descriptor = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.posix_fallocate(self._descriptor, 0, self.size)
@@ -70,7 +93,7 @@ class OutputFile:
             return
         try:
             os.fsync(self._descriptor)
-            os.replace(self._beside, self.path)
+            os.replace(self._beside, self._place)
             os.close(self._descriptor)
             self._descriptor = -1
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
