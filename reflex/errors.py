@@ -40,6 +40,10 @@ class ReflexError(Exception):
             return text
         return "".join([c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text])
 
+    def line(self):
+        """What a person reads on stderr."""
+        return f"reflex: {self.category}: {self}"
+
     def as_dict(self):
         """The fields of the `error` JSON line."""
         return {

@@ -7,6 +7,7 @@ Refuses: a blob that is missing, for another CPU, of another build, or damaged (
 
 from _ctypes import CFuncPtr, _SimpleCData, addressof, dlopen, dlsym
 from _imp import source_hash
+from _thread import start_new_thread
 from posix import O_CLOEXEC, O_RDONLY
 from posix import close as _close
 from posix import fstat as _fstat
@@ -136,6 +137,30 @@ def map_descriptor(descriptor, size, what="file", shared=False):
     """A read-only mapping of the first `size` bytes of an open file; `size` must be positive. Only a shared one may be
     registered with the CUDA driver."""
     return _mmap(size, PROT_READ, MAP_SHARED if shared else MAP_PRIVATE, descriptor, 0, what)
+
+
+# ---- threads, and pages that a file has lost -------------------------------------------------------------
+
+lost_words = []  # where the process is ours alone, the command line: what makes (bytes for stderr, bytes for stdout) of a path
+lost_pages = []  # the LostPages of this process (gguf/header.py), once it has mapped a model
+
+
+def watch_thread():
+    """Called by every thread that reads a mapped model."""
+    for lost in lost_pages:
+        lost.watch()
+
+
+def start_thread(function, arguments, where, *held):
+    """Run a function on a thread of its own; OutOfMemoryError where the system has none to give. `held`: locks that the thread was
+    to release."""
+    try:
+        start_new_thread(function, arguments)
+    except RuntimeError as error:
+        for lock in held:
+            lock.release()
+        remedy = "use --threads 1, or raise the limits (ulimit -u, ulimit -v)"
+        raise OutOfMemoryError("cannot start a thread", found=str(error), where=where, remedy=remedy) from None
 
 
 # ---- choosing and loading a blob ------------------------------------------------------------------------

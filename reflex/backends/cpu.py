@@ -8,7 +8,7 @@ import _thread
 from posix import getpid
 
 from .. import native
-from ..errors import ContextOverflowError, InternalError, InvalidInputError, StateError
+from ..errors import ContextOverflowError, InternalError, InvalidInputError, OutOfMemoryError, StateError
 from ..program.records import BATCH
 from ..quant.types import by_id
 from .lowering import STEP_WORDS, Lowering, float_bits
@@ -177,11 +177,16 @@ class Team:
         for _ in range(1, self.threads):
             done = _thread.allocate_lock()
             done.acquire()
-            _thread.start_new_thread(self._serve, (self.block.address, done))
+            try:
+                native.start_thread(self._serve, (self.block.address, done), "cpu backend")
+            except OutOfMemoryError:
+                self.close()
+                raise
             self.running.append(done)
 
     def _serve(self, block, done):
         try:
+            native.watch_thread()
             self.library.worker(block, self.threads)
         finally:
             done.release()

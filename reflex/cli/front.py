@@ -11,6 +11,7 @@ import sys
 from posix import _exit
 from posix import read as _read
 
+from .. import native
 from ..backends import choice
 from ..errors import InputOutputError, InternalError, InvalidInputError, OutOfMemoryError, ReflexError
 from .output import Output
@@ -32,6 +33,10 @@ CHAT = (  # every command that takes a prompt for a model that follows instructi
     ("--system", "text", "", "A system message in front; means --chat."),
     ("--messages", "text", "", 'JSON file of messages before PROMPT, [{"role": ..., "content": ...}]; - is stdin; means --chat.'),
 )
+
+
+BROKEN = (ImportError, SyntaxError, EOFError)  # of modules; EOFError: compiled when the disk was full
+MEND, REPORT = "install Reflex again, or remove its __pycache__ folders", "run again with --trace and report it"
 
 
 def prompt(word):
@@ -154,6 +159,8 @@ def execute(module, values, first=None):
     """Run a command; returns the exit code of the process. `first`: (clock, CPU time) in ns at the first Python line."""
     trace = values.pop("trace")
     out = Output(module.__name__.rpartition(".")[2], values.pop("json", True), values.pop("timings", True), first)
+    if native.lost_words:
+        native.lost_words[0] = out.lost
     try:
         try:
             if "backend" in values:
@@ -170,7 +177,7 @@ def execute(module, values, first=None):
         except KeyboardInterrupt:
             return 130
         except Exception as error:
-            problem = InternalError(f"{type(error).__name__}: {error}", remedy="run again with --trace and report it")
+            problem = InternalError(f"{type(error).__name__}: {error}", remedy=MEND if isinstance(error, BROKEN) else REPORT)
             problem.__cause__ = error
         if trace:
             from traceback import print_exception
@@ -204,6 +211,7 @@ def main(first=None):
     """The process: never returns. Interpreter teardown would cost 3 ms, so everything is written before and skipped."""
     try:
         _watch_for_interrupts()
+        native.lost_words.append(None)
         parsed = parse(sys.argv[1:])
         if parsed is None:
             code = _through_typer(sys.argv[1:], first)
@@ -213,6 +221,6 @@ def main(first=None):
     except KeyboardInterrupt:
         code = 130
     except Exception as error:  # a command's file that cannot be imported
-        Output("").error(InternalError(f"{type(error).__name__}: {error}", remedy="install Reflex again"))
+        Output("").error(InternalError(f"{type(error).__name__}: {error}", remedy=MEND))
         code = InternalError.exit_code
     _exit(code)

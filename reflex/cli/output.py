@@ -7,7 +7,7 @@ raises BrokenPipeError, any other failed write InputOutputError. Used by every c
 from posix import write as _write
 from time import perf_counter_ns, sleep
 
-from ..errors import InputOutputError
+from ..errors import InputOutputError, ModelFileError
 
 SCHEMA_VERSION = 1
 
@@ -67,8 +67,12 @@ class Output:
 
     def text(self, text):
         """Write text of the result."""
+        self._put(_encode(text))
+
+    @staticmethod
+    def _put(data):
         try:
-            _send(1, _encode(text))
+            _send(1, data)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -92,18 +96,29 @@ class Output:
 
     def record(self, kind, fields):
         """Write one JSON line of type `kind`."""
+        self._put(self._line(kind, fields))
+
+    @staticmethod
+    def _line(kind, fields):
         from .jsonline import encode
 
-        self.text(encode({"schema_version": SCHEMA_VERSION, "type": kind, **fields}) + "\n")
+        return _encode(encode({"schema_version": SCHEMA_VERSION, "type": kind, **fields}) + "\n")
 
     def error(self, problem):
         """Report a ReflexError: one line on stderr, and the `error` object under --json."""
-        self.note(f"reflex: {problem.category}: {problem}")
+        self.note(problem.line())
         if self.json:
             try:
                 self.record("error", problem.as_dict())
             except InputOutputError:
                 return  # stderr has said it
+
+    def lost(self, path):
+        """(bytes for stderr, bytes for stdout) of the error that native code reports: a page of a model that its file has lost."""
+        problem = ModelFileError(
+            "the file became shorter while it was read", where=path, remedy="replace a model by renaming another file over it"
+        )
+        return _encode(problem.line() + "\n"), self._line("error", problem.as_dict()) if self.json else b""
 
     def beside(self, name, marks):
         """Phases of another thread: (phase, perf_counter_ns at its end), the first one where the thread began; it may still

@@ -3,9 +3,10 @@
 Worth it only where another core is idle. Started by open.py; the file ends it before it unmaps anything.
 """
 
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 
 from .. import native
+from ..errors import OutOfMemoryError
 
 LARGE = 8  # tensors of more than the LARGE-th part come last: tables of which a prompt may read a few rows
 
@@ -23,10 +24,14 @@ class Ahead:
         self.count = len(ranges)
         self.done = allocate_lock()
         self.done.acquire()
-        start_new_thread(self._run, ())
+        try:
+            native.start_thread(self._run, (), "reading ahead", self.done)
+        except OutOfMemoryError:
+            return  # nothing is lost but time
 
     def _run(self):
         try:
+            native.watch_thread()
             self.library.touch(self.block.address + 8, self.count, self.block.address)
         finally:
             self.done.release()

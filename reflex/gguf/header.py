@@ -78,6 +78,50 @@ class Header:
         self.mapping.free()
 
 
+class LostPages:
+    """What is said where a page is read that its file has lost, and the process ended; see kernels/host/lost_page.py.
+
+    Only for a process that is ours alone, which says so in native.lost_words."""
+
+    SIZE, TEXTS, SIGBUS, FLAGS = 1 << 20, 1 << 16, 7, 4 | 0x08000000  # SA_SIGINFO | SA_ONSTACK
+
+    def __init__(self):
+        self.memory = native.alloc(self.SIZE, "signal stack")
+        self.free = self.TEXTS  # where the next text lies in the memory
+        head = native.view(self.memory.address, 32, "q")
+        head[2], head[4] = self.memory.address, self.SIZE  # stack_t
+        head[8] = native.library().address("lost_page")  # struct sigaction: the handler, a mask of 128 bytes, flags
+        head[25] = self.FLAGS
+        native.libc("sigaction", 3)(self.SIGBUS, self.memory.address + 64, 0)
+
+    def add(self, mapping, texts):
+        """A file that is mapped, and what to say: (bytes for stderr, bytes for stdout)."""
+        head = native.view(self.memory.address, self.TEXTS // 8, "q")
+        count = head[0]
+        at = 32 + 6 * count
+        if at + 6 > len(head) or self.free + len(texts[0]) + len(texts[1]) > self.SIZE // 2:
+            return
+        head[at], head[at + 1] = mapping.address, mapping.address + mapping.size
+        for place, text in zip((at + 2, at + 4), texts, strict=True):
+            head[place], head[place + 1] = self.memory.address + self.free, len(text)
+            native.view(head[place], len(text))[:] = text
+            self.free += len(text)
+        head[0] = count + 1
+
+    def watch(self):
+        """For the calling thread: signal stacks belong to threads. All may share one, since none comes back from it."""
+        native.libc("sigaltstack", 2)(self.memory.address + 16, 0)
+
+
+def guard(mapping, path):
+    """Have it said where the mapped file loses a page that this thread reads, if the process is ours to end."""
+    for words in native.lost_words:
+        if not native.lost_pages:
+            native.lost_pages.append(LostPages())
+        native.lost_pages[0].add(mapping, words(path))
+        native.watch_thread()
+
+
 def _stamp(status):
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -97,6 +141,7 @@ def _map(path):
         if status.st_size < 24:
             raise ModelFileError("truncated: need 24 bytes for a header", found=f"{status.st_size} bytes", where=path)
         mapping = native.map_descriptor(descriptor, status.st_size, path)
+        guard(mapping, path)
     finally:
         _close(descriptor)
     return Header(path, mapping, status.st_size, _stamp(status))

@@ -264,6 +264,16 @@ def test_a_broken_installation_is_one_line(tree):
     expect(process.reflex("smoke", root=tree), 8, "internal", "smoke.py")
 
 
+def test_modules_compiled_on_a_full_disk_are_one_line(model, tree):
+    """Python leaves what it could write of a compiled module, and cannot read it again."""
+    assert process.reflex("system1", model, *SYSTEM1, root=tree).returncode == 0
+    (compiled,) = (tree / "reflex" / "gguf" / "__pycache__").glob("header.*.pyc")
+    compiled.write_bytes(compiled.read_bytes()[:100])
+    expect(process.reflex("system1", model, *SYSTEM1, root=tree), 8, "internal", "EOFError", "remove its __pycache__ folders")
+    shutil.rmtree(compiled.parent)
+    assert process.reflex("system1", model, *SYSTEM1, root=tree).returncode == 0
+
+
 def test_unexpected_errors_are_one_line_unless_traced(tree):
     path = tree / "reflex" / "cli" / "smoke.py"
     path.write_text(path.read_text().replace("    library = native.library()\n", "    library = native.no_such_thing()\n"))

@@ -1,6 +1,7 @@
 """A process whose surroundings are poor: no home, a folder that cannot be written, little memory, a fork, two threads at once, a
 model file that is written to under it. Each is told in one line, or does not matter."""
 
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,77 @@ def test_a_model_that_is_replaced_by_another_file_stays_what_it_was(model, tmp_p
     assert (done.returncode, done.stdout, done.stderr) == answer
 
 
+LOSE = """
+import os
+import reflex.open as module
+inner = module.open_model
+def open_model(*words, **named):
+    done = inner(*words, **named)
+    os.truncate({path!r}, {size})
+    return done
+module.open_model = open_model
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("command", [("generate", "hello", "--max-tokens", "3"), ("system1", *SYSTEM1)])
+def test_a_model_that_shrinks_while_it_is_used_is_one_line(model, tmp_path, command, threads):
+    """The page that is gone is read by native code, on any thread; what is said there was prepared when the file was mapped."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(model.read_bytes())
+    words = (command[0], path, *command[1:], "--threads", threads)
+    for more in ((), ("--json",)):
+        path.write_bytes(model.read_bytes())
+        done = process.reflex(*words, *more, before=LOSE.format(path=str(path), size=16384))
+        (line,) = done.stderr.decode().splitlines()
+        assert done.returncode == 3
+        assert (
+            line.startswith("reflex: model_file: the file became shorter while it was read")
+            and str(path) in line
+            and "renaming" in line
+        )
+        if more:
+            (error,) = map(json.loads, done.stdout.splitlines())
+            assert (error["type"], error["category"], error["where"]) == ("error", "model_file", str(path))
+        else:
+            assert done.stdout == b""
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_model_that_shrinks_while_python_reads_it(model, tmp_path, size):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(model.read_bytes())
+    code = (
+        LOSE.format(path=str(path), size=size)
+        + "from reflex.tokenizer import Tokenizer; Tokenizer.stem = lambda self, *words: self.piece(400)\n"
+    )
+    done = process.reflex("system1", path, *SYSTEM1, before=code)
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode == 3 and "became shorter" in line and done.stdout == b""
+
+
+OTHER = """
+import os
+def open_model(*words, **named):
+    from reflex import native
+    inner(*words, **named)
+    path = {path!r}
+    descriptor = os.open(path, os.O_RDONLY)
+    mapping = native.map_descriptor(descriptor, 8192, path)
+    os.truncate(path, 0)
+    native.bytes_at(mapping.address, 10)
+import reflex.open as module
+inner, module.open_model = module.open_model, open_model
+"""
+
+
+def test_a_lost_page_of_anything_else_ends_the_process_as_ever(model, tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(bytes(8192))
+    done = process.reflex("system1", model, *SYSTEM1, before=OTHER.format(path=str(path)))
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGBUS, b"", b"")
+
+
 SHRINK = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -93,7 +165,8 @@ with reflex.load(sys.argv[2], context=64, threads=1) as model:
 """
 
 
-def test_a_model_that_shrinks_ends_the_process_and_gives_no_result(model, tmp_path):
+def test_from_python_a_model_that_shrinks_ends_the_process_and_gives_no_result(model, tmp_path):
+    """A library does not take a signal of the program that it is part of."""
     path = tmp_path / "m.gguf"
     path.write_bytes(model.read_bytes())
     done = subprocess.run([sys.executable, "-c", SHRINK, str(process.ROOT), str(path)], capture_output=True, timeout=120)

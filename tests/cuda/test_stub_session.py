@@ -174,3 +174,51 @@ def test_one_device_is_started_for_each_that_is_used(library, model, tmp_path):
     assert starts("generate", model, "hello", "--max-tokens", "2", "--backend", "cuda") == 1
     assert starts("check", model, "hello", "--steps", "1", "--against", "cpu", "--backend", "cuda") == 1
     assert starts("check", model, "hello", "--steps", "1", "--against", "cuda", "--backend", "cpu") == 1
+
+
+NO_DEVICE = [("inspect", "MODEL"), ("families",), ("formats",), ("system1", "MODEL", "a", "--candidate", "b")]
+
+
+@pytest.mark.parametrize("words", NO_DEVICE)
+def test_what_needs_no_device_does_not_touch_the_driver(library, model, tmp_path, words):
+    """Not even where `auto` would find one: only an explicit cpu, and commands that compute nothing."""
+    words = [str(model) if word == "MODEL" else word for word in words]
+    more = ("--backend", "cpu") if words[0] == "system1" else ()
+    log = tmp_path / "calls.log"
+    assert process.reflex(*words, *more, env=fake.environment(library, log)).returncode == 0
+    assert not log.exists() or log.read_text() == ""
+
+
+def test_memory_that_does_not_suffice_is_said_before_anything_is_copied_and_all_is_given_back(library, model, tmp_path):
+    log = tmp_path / "calls.log"
+    command = ("generate", model, "hello", "--max-tokens", "4", "--backend", "cuda")
+    done = process.reflex(*command, env=fake.environment(library, log, MEMORY=500000))
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode == 5 and "MiB" in line and "--ctx" in line, line
+    names = [each.split()[0] for each in log.read_text().splitlines()]
+    assert not [name for name in names if name.startswith("cuMemcpy") or "Launch" in name]
+    failed = names.count("cuMemAlloc_v2") - names.count("cuMemFree_v2")
+    assert failed == 1 and names.count("cuDevicePrimaryCtxRetain") == 1
+
+
+THREADS = """
+import _thread
+inner, left = _thread.start_new_thread, {left}
+def start_new_thread(*words):
+    global left
+    left -= 1
+    if left < 0:
+        raise RuntimeError("can't start new thread")
+    return inner(*words)
+_thread.start_new_thread = start_new_thread
+"""
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_threads_that_cannot_be_started_are_one_line_or_no_matter(library, model, left):
+    words = ("system1", model, "hello", "--candidate", " a", "--candidate", " b", "--backend", "cuda")
+    done = process.reflex(*words, before=THREADS.format(left=left), env=fake.environment(library))
+    if done.returncode:
+        (line,) = done.stderr.decode().splitlines()
+        assert done.returncode == 5 and line.startswith("reflex: out_of_memory: cannot start a thread"), line
+    assert (done.returncode == 0) >= (left == 4) and (left > 0 or done.returncode == 5)

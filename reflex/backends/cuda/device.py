@@ -12,6 +12,7 @@ from posix import getpid
 from sys import setswitchinterval
 from time import perf_counter_ns
 
+from ... import native
 from ...errors import DeviceError, OutOfMemoryError, ReflexError
 from ...native import Int64, UInt8, libc
 from . import driver
@@ -231,7 +232,7 @@ class Starting:
         self._work, self._found, self._over = locks = [_thread.allocate_lock() for _ in range(3)]
         for lock in locks:
             lock.acquire()
-        _thread.start_new_thread(self._run, (selection,))
+        native.start_thread(self._run, (selection,), "cuda backend")
 
     def _run(self, selection):
         try:

@@ -35,6 +35,7 @@ REFUSED_VERSION = (222, 223)  # PTX, or an ELF version, newer than the driver
 LOST = (214, 219, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721, 999)  # the context cannot be used any more
 ABSENT = NO_DRIVER, NO_DEVICE_FOUND = "no CUDA driver", "no CUDA device"  # messages of errors that mean: nothing is there
 UPDATE = "update the NVIDIA driver, or use --backend cpu"
+RUN_AGAIN = "run again; if it happens again look into dmesg for NVRM Xid messages, or use --backend cpu"
 SEE_NVIDIA_SMI = "check that nvidia-smi works, or use --backend cpu"
 REMEDIES = {
     OUT_OF_MEMORY: "free device memory (nvidia-smi lists what holds it), use a shorter context (--ctx) or --backend cpu",
@@ -156,7 +157,6 @@ def failure(name, status, what=None, remedy=None):
     if status in REFUSED_CODE + REFUSED_VERSION:
         return KernelCacheError(what or "the driver refuses the kernels", found=found, where=name, remedy=remedy or REPAIR)
     if status in LOST:
-        remedy = remedy or "run again; if it happens again look into dmesg for NVRM Xid messages, or use --backend cpu"
-        return DeviceError(what or "the device failed while computing", found=found, where=name, remedy=remedy)
-    remedy = remedy or REMEDIES.get(status, SEE_NVIDIA_SMI)
-    return DeviceError(what or "the CUDA driver failed", found=found, where=name, remedy=remedy)
+        return DeviceError(what or "the device failed while computing", found=found, where=name, remedy=remedy or RUN_AGAIN)
+    usual = REMEDIES.get(status, SEE_NVIDIA_SMI)
+    return DeviceError(what or "the CUDA driver failed", found=found, where=name, remedy=remedy or usual)

@@ -16,7 +16,8 @@ from posix import open as _open
 from time import perf_counter_ns
 
 from ... import native
-from ...errors import InternalError, ModelFileError
+from ...errors import InternalError, ModelFileError, OutOfMemoryError
+from ...gguf.header import guard
 from ...native import PAGE, UInt8, libc
 from . import driver
 from .driver import call, word
@@ -52,6 +53,7 @@ class Shard:
     def map(self):
         if self.mapping is None:
             self.mapping = native.map_descriptor(self.descriptor, self.size, self.path, shared=True)
+            guard(self.mapping, self.path)
         return self.mapping.address
 
     def file_system(self):
@@ -107,10 +109,8 @@ class Upload:
     def add(self, target, address, size):
         """Append bytes at `address` of the reader's mapping, to lie at `target` from the base given to `begin`."""
         self.bytes += size
-        for shard in self.shards:
-            if shard.start <= address < shard.start + shard.size:
-                break
-        else:
+        shard = next((s for s in self.shards if s.start <= address < s.start + s.size), None)
+        if shard is None:
             raise InternalError("an address outside the model files is to be uploaded", where=hex(address))
         offset = address - shard.start
         if self._pieces:
@@ -136,7 +136,7 @@ class Upload:
             shard.map()
         self._mapping = _thread.allocate_lock()
         self._mapping.acquire()
-        _thread.start_new_thread(self._populate, ())
+        native.start_thread(self._populate, (), "upload", self._mapping)
 
     def _populate(self):
         try:
@@ -170,7 +170,7 @@ class Upload:
         self._running, self._end = _thread.allocate_lock(), _thread.allocate_lock()
         self._running.acquire()
         self._end.acquire()
-        _thread.start_new_thread(self._run, ())
+        native.start_thread(self._run, (), "upload", self._running, self._end)
 
     def wait(self, mark=-1):
         """Let everything queued on the device's stream from now on wait for a mark; blocks until its copies are queued."""
@@ -296,7 +296,10 @@ class Upload:
         for _ in range(threads - 1):
             end = _thread.allocate_lock()
             end.acquire()
-            _thread.start_new_thread(run, (end,))
+            try:
+                native.start_thread(run, (end,), "upload")
+            except OutOfMemoryError:
+                break  # fewer do it as well
             ends.append(end)
         try:
             work(*arguments)

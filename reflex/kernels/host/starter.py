@@ -6,12 +6,9 @@ is half a millisecond later still (_build/launcher.sh, which other machines than
 executable (kernels/elf.py) that enters `starter`; nothing at run time calls it.
 """
 
-from llvmlite import ir
-from numba.extending import intrinsic
-
 from ..export import export, helper
-from ..intrinsics import I64, i64, load_i64, load_u8, store_8, store_64
-from ..target import current
+from ..intrinsics import load_i64, load_u8, store_8, store_64
+from ..system import system_call
 
 READLINK, EXECVE, ACCESS = 89, 59, 21  # x86-64 numbers
 SLASH = 47
@@ -21,19 +18,6 @@ LONGEST = 3800  # bytes of a path; two of them fit into `room`
 def word(text, at=0):
     """Eight bytes of `text` from `at`, zero padded, as the int64 that stores them."""
     return int.from_bytes(text.encode()[at : at + 8].ljust(8, b"\0"), "little")
-
-
-@intrinsic
-def system_call(typingctx, number, a, b, c):
-    """A Linux system call with three arguments; returns its result, negative for an error."""
-    arm = current().machine == "aarch64"
-    places = "={x0},{x8},{x0},{x1},{x2},~{memory}" if arm else "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
-
-    def codegen(context, builder, signature, arguments):
-        kind = ir.FunctionType(i64, [i64] * 4)
-        return builder.call(ir.InlineAsm(kind, "svc #0" if arm else "syscall", places, side_effect=True), arguments)
-
-    return I64(I64, I64, I64, I64), codegen
 
 
 EXE, EXE_END = word("/proc/self/exe"), word("/proc/self/exe", 8)
