@@ -53,6 +53,8 @@ class Weights:
 class Images:
     """Every kernel there is for compute capability 9.0 that `allowed` takes."""
 
+    block_shared_bytes = 99 << 10
+
     def __init__(self, allowed):
         self.allowed = allowed
 

@@ -27,6 +27,8 @@ DTYPES = {letter: numpy.dtype(str(kind)) for letter, kind in export.POINTERS.ite
 class Images:
     """Every kernel there is, as the lowering wants to know it."""
 
+    block_shared_bytes = 99 << 10
+
     def __init__(self):
         self.known = {k.name: k for k in load_all().values() if k.since <= CAPABILITY < k.before}
 

@@ -71,6 +71,8 @@ def ceil(count, size):
 class Images:
     """Every kernel there is, as a device of compute capability 9.0 has them."""
 
+    block_shared_bytes = 99 << 10
+
     def __contains__(self, name):
         return name in KERNELS and KERNELS[name].since <= 90 < KERNELS[name].before
 
@@ -78,6 +80,15 @@ class Images:
         assert name in self, name
         found = KERNELS[name]
         return SimpleNamespace(name=name, signature=found.signature, threads=found.threads, registers=REGISTERS)
+
+
+class Turing(Images):
+    """The same of compute capability 7.5."""
+
+    block_shared_bytes = 64 << 10
+
+    def __contains__(self, name):
+        return name in KERNELS and KERNELS[name].since <= 75 < KERNELS[name].before
 
 
 class Launches(list):
@@ -250,6 +261,23 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == 4 * values[1] * values[3]
             else:
                 assert shared == 0
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_no_launch_asks_for_more_shared_memory_than_a_block_has(tmp_path, head_dim):
+    file = open_model(str(tiny.write("llama", tmp_path / "m.gguf", "F16", head_dim=head_dim)))
+    program = build(load_spec(file))
+    places, names = memory.Memory(memory.Layout(file), program, tiny.CONTEXT), set()
+    for images in (Images(), Turing()):
+        for shape in BATCHES + STEADY:
+            chain = Launches()
+            lowering(program)(images, MULTIPROCESSORS, chain, file, program, places, *shape).lower()
+            for kernel, _, _, shared in chain:
+                assert shared <= images.block_shared_bytes, kernel.name
+            names |= {(type(images), kernel.name) for kernel, *_ in chain}
+    file.close()
+    assert (Images, f"attention_tile_{head_dim}") in names
+    assert ((Turing, f"attention_tile_{head_dim}") in names) == (head_dim < 256)
 
 
 # ---- numbers --------------------------------------------------------------------------------------------

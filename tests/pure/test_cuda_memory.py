@@ -33,6 +33,7 @@ class Kernel:
 class Images:
     """Has every kernel."""
 
+    block_shared_bytes = 99 << 10
     kernel = Kernel
 
     def __contains__(self, name):

@@ -8,7 +8,8 @@ from .parameters import Own, blocks
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY, SINKS = 1, 2, 4, 8, 16, 32, 64, 128  # flags
 LAYER_UNIT = 512  # bytes
-SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take
+SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take, where a block may have it
+STATIC_BYTES = 1 << 10  # what its kernels have beside that, at most
 MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
 LEAST, MOST_TREE_SPLITS = 16, 8  # tiles of slots that a split of a branch takes at least, and splits
@@ -53,7 +54,8 @@ class AttentionLaunches(Batch):
             limit = 128 if max(heads[2:]) <= 128 else 512
             values = (q, k, v, *norms, angles, m.cells, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
-        if (self.rows > FEW or self.reach) and name in self.image:
+        fits = name in self.image and tile_bytes(heads[2]) <= self.image.block_shared_bytes
+        if (self.rows > FEW or self.reach) and fits:
             parted = PARTED * self.tree
             values = (q, out, sinks, m.cells, *mask, strides[0], *heads[:2], layer, window, flags & SINKS | parted, scale, cap)
             self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
@@ -72,7 +74,8 @@ class AttentionLaunches(Batch):
         m = self.memory
         count, kv_heads, key_dim, value_dim = heads
         width = kv_heads * blocks(blocks(count, kv_heads), 8)
-        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= SHARED_BYTES), 32)  # slots
+        most_shared = min(SHARED_BYTES, self.image.block_shared_bytes - STATIC_BYTES)
+        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), 32)  # slots
         if self.reach:  # which slots a split takes depends on the position alone
             kernel, least, splits = "attention_tree", LEAST, min(MOST_TREE_SPLITS, blocks(self.reach, LEAST * tile))
             blocks_at_once = width * m.rows * splits if splits > 1 else 1

@@ -137,6 +137,7 @@ class ExpertLowering(Lowering):
         kernel, line = self.image.kernel("expert_down_" + name), row_bytes(kind, columns)
         staged = 2 * load(name).DOT.words >= ROOMY
         aligned = stride % 16 == 0 and offset(self._matrix(record.down)) % 16 == 0
+        most = min(SHARED_BYTES, self.image.block_shared_bytes)
 
         def shared(splits):
             rows = kernel.threads // STRAND // splits if staged else 0
@@ -144,7 +145,7 @@ class ExpertLowering(Lowering):
 
         def fits(splits):
             rows = kernel.threads // STRAND // splits
-            return not staged or (aligned and rows * line % 16 == 0 and shared(splits) <= SHARED_BYTES)
+            return not staged or (aligned and rows * line % 16 == 0 and shared(splits) <= most)
 
         found = self._strands_of(kernel, blocks(count, 1 if staged else 2), used * columns // 256, fits)
         return found and (kernel, *found, shared(found[0]))

@@ -23,6 +23,8 @@ MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 PTX = "ptx"
 PTX_CAPABILITY = 80  # the feature level of the PTX file
 PTX_DRIVER = 11040  # compiles PTX 7.4
+BLOCK_SHARED_BYTES = {"sm_75": 64 << 10}  # that a block may have, static and dynamic; others: at least the 99 KB of 8.6 and 12.0
+MOST_BLOCK_SHARED_BYTES = 99 << 10
 CUBIN_DRIVER = {100: 12080, 120: 12080}  # the oldest driver that loads a cubin of CUDA 12.8; 12000 for other targets
 
 
@@ -59,6 +61,11 @@ class Images:
     @property
     def is_ptx(self):
         return self.target == PTX
+
+    @property
+    def block_shared_bytes(self):
+        """Shared memory that a block may have on every device that runs these images."""
+        return BLOCK_SHARED_BYTES.get(self.target, MOST_BLOCK_SHARED_BYTES)
 
     def _find(self, name):
         return self._listing.find(b"\n%s " % name.encode())
