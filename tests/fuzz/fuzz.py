@@ -26,7 +26,7 @@ ROOT = child.ROOT
 FOUND = ROOT / "build" / "fuzz"  # inputs of findings
 KEPT, KEPT_BYTES = 24, 4000  # inputs of a recorded corpus, and characters of each
 MOST_FINDINGS = 20  # of one target, then it is left alone
-SHARES = {"walk": 1, "header": 2, "tokenizer": 6, "template": 2, "argv": 1, "request": 2, "load": 4}  # of the time
+SHARES = {"walk": 1, "header": 2, "tokenizer": 6, "template": 2, "argv": 1, "request": 2, "lines": 2, "load": 4}  # of the time
 SHORTEST = 2.0  # seconds that are worth a process
 WHAT = "Made-up inputs per target of tests/fuzz. peak_bytes: more memory than at the start; lines: of reflex/ that were reached"
 
