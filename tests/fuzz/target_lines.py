@@ -14,7 +14,26 @@ from reflex.worker import protocol
 from reflex.worker.loop import Worker
 
 SOUND = b'{"command": "tokenize", "text": "the aa", "id": "sound"}\n'
-VALUES = (None, True, False, 0, 1, -1, 3, 2.5, 1e308, 1 << 62, 1 << 70, "", "a", "the aa b is", "sum", "\ud800", "\u00e9", "x" * 3000)
+VALUES = (
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    3,
+    2.5,
+    1e308,
+    1 << 62,
+    1 << 70,
+    "",
+    "a",
+    "the aa b is",
+    "sum",
+    "\ud800",
+    "\u00e9",
+    "x" * 3000,
+)
 VALUES += ([], [""], ["a", " b"], [1, 2], [-1], [1 << 40], [None], {}, {"type": "integer"}, {"a": {"b": [1]}}, ["a"] * 200)
 VALUES += ([{"role": "user", "content": "hi"}], [{"role": 3}], [[[[[]]]]])
 
