@@ -225,7 +225,8 @@ class Facts:
                 if tighter or (not less(held, bound) and not less(bound, held) and bound[2]):
                     self.keywords[side] = bound
         if "multipleOf" in schema:
-            number, places = (0, 0) if isinstance(schema["multipleOf"], (bool, str, list, dict)) else exact(schema["multipleOf"])
+            value = schema["multipleOf"]
+            number, places = exact(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else (0, 0)
             if number <= 0 or number % 10**places:
                 self._wrong(schema, "multipleOf", "a whole number, 1 or more: fractions depend on how a reader rounds")
             from math import lcm

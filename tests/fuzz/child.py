@@ -23,6 +23,7 @@ sys.path[:0] = [str(p) for p in (ROOT, ROOT / "tests", ROOT / "tests" / "pure", 
 SECONDS = 1.0  # of processor time for one input
 MEMORY = 200 << 20  # bytes
 ADDRESSES = 8 << 30  # bytes of address space, in case a target itself goes astray
+KEPT = 32 << 20  # bytes of inputs that a guided run goes on from: they count as its memory
 BETWEEN = 0.02  # seconds between two looks at the memory
 CORPUS = HERE / "corpus"
 HEAD = 24  # bytes before the input in the shared file: executions done, processor time in ns, bytes of the input
@@ -165,7 +166,8 @@ class Child:
         while self.done < count and time.monotonic() < until:
             old = kept and random.random() < 0.7
             data = self.target.again(random.choice(list(kept)), random) if old else self.target.make(random)
-            if reached := self.reached(data, lines):
+            reached = self.reached(data, lines)
+            if reached and sum(map(len, kept)) < KEPT:
                 kept[data] = reached
         if hasattr(self.target, "outcomes"):
             self.outcomes = self.target.outcomes()

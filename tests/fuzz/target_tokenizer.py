@@ -99,6 +99,8 @@ def seeds():
 def change_words(tree, random):
     """Other strings in place of some tokens or merges: hostile ones, those of another place, pieces of two."""
     places = [i for i, entry in enumerate(tree.keys) if entry.value[:4] == STRING.to_bytes(4, "little") and len(entry.value) > 20]
+    if not places:
+        return
     i = random.choice(places)
     entry = tree.keys[i]
     words, at = [], 12
@@ -107,6 +109,8 @@ def change_words(tree, random):
         words.append(entry.value[at + 8 : at + 8 + size])
         at += 8 + size
     count = len(words)
+    if not count:
+        return
     for _ in range(random.choice((1, 4, 16, 64))):
         a, b = random.randrange(count), random.randrange(count)
         words[a] = random.choice((random.choice(WORDS), words[b], words[b] + words[a], words[b] + b" " + words[a], words[a][:1]))[

@@ -227,6 +227,8 @@ REFUSED = [
     ({"pattern": "a", "format": "date"}, "two patterns"),
     ({"pattern": "(?=a)"}, "look-around"),
     ({"multipleOf": 0.1}, "multipleOf has no meaning"),
+    ({"multipleOf": None}, "multipleOf has no meaning"),
+    ({"multipleOf": True}, "multipleOf has no meaning"),
     ({"type": "integer", "multipleOf": 5001}, "multipleOf cannot be enforced"),
     ({"oneOf": [{"type": "string"}, {"maxLength": 3}]}, "nothing tells alternatives 1 and 2 apart"),
     ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "nothing tells alternatives"),
