@@ -13,6 +13,7 @@ import json
 import random
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -343,16 +344,25 @@ class Soak:
             self.step("kill")
         self.ask()
         self.end()
-        early = memory[len(memory) // 10]
         return {
             "steps": sum(count for name, count in self.counts.items() if name[0] != " "),
             "counts": {name.strip(): count for name, count in sorted(self.counts.items())},
             "steps_per_second": round(requests / spent, 1),
             "longest_step_seconds": round(self.longest, 3),
             "resident_bytes": memory,
-            "grown_percent": round(100 * (memory[-1] - early) / early, 3),
+            **grown(memory),
             "start_seconds": record.summary(self.starts, 4),
         }
+
+
+def grown(memory):
+    """How much more memory the last third of the time takes than the first, on average, a first tenth aside; and how far it strays:
+    a tiny model's process goes up and down by the size of one arena of the interpreter."""
+    settled = memory[len(memory) // 10 :]
+    third = len(settled) // 3
+    early, late = statistics.mean(settled[:third]), statistics.mean(settled[-third:])
+    spread = (max(settled) - min(settled)) / min(settled)
+    return {"grown_percent": round(100 * (late - early) / early, 3), "spread_percent": round(100 * spread, 3)}
 
 
 # ---- what a request costs --------------------------------------------------------------------------------
