@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import decision_tables, error_tables, picture, record, support_tables
+from bench import decision_tables, error_tables, picture, quantize_tables, record, support_tables
 from bench.record import MISSING, measured_on, table
 from reflex import arch
 from reflex.quant.types import TYPES
@@ -161,7 +161,8 @@ BLOCKS = {
 }
 
 
-PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, **error_tables.PAGES, **support_tables.PAGES}
+PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, quantize_tables.FILE: quantize_tables.BLOCKS}
+PAGES |= error_tables.PAGES | support_tables.PAGES
 
 
 def fill(text, blocks=BLOCKS):

@@ -307,6 +307,26 @@ def _gather_at(context, builder, given, arguments):
 gather_at = _named("gather_at", 2, _fixed(FLOATS, I64, I64), _gather_at)  # float32 at eight stored addresses plus an offset
 
 
+def _looking_up(size, kind, widen):
+    """Value number `index` of those of `size` bytes at an address, lane by lane."""
+
+    def codegen(context, builder, given, arguments):
+        result = ir.Constant(ir.VectorType(i32, COUNT), ir.Undefined)
+        for lane in range(COUNT):
+            at = ir.Constant(i32, lane)
+            index = builder.sext(builder.extract_element(arguments[1], at), i64)
+            place = builder.add(arguments[0], builder.mul(index, ir.Constant(i64, size)))
+            value = widen(builder, builder.load(builder.inttoptr(place, kind.as_pointer()), align=size))
+            result = builder.insert_element(result, value, at)
+        return result
+
+    return _fixed(INTS, I64, INTS), codegen
+
+
+look_up_two = _named("look_up_two", 2, *_looking_up(2, i16, lambda b, value: b.zext(value, i32)))  # unsigned
+look_up_four = _named("look_up_four", 2, *_looking_up(4, i32, lambda b, value: value))
+
+
 def _scattering(kind, narrow):
     """Store narrow(lane) at an address and every so many bytes after it."""
 

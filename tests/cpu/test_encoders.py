@@ -14,6 +14,7 @@ from reflex.quant import encoders
 from reflex.quant.types import by_id, by_name
 
 NAMES = encoders.names()
+MISPLACED = {"IQ3_S"}  # ggml writes the groups that follow one of zeros to the places of the group before
 
 
 def rows_of_every_kind():
@@ -40,10 +41,12 @@ def rows_of_every_kind():
     }
 
 
-def importances(columns):
+def importances(columns, name=""):
+    """{how: importance}; with a format's name, only what it can be made with."""
     rng = np.random.default_rng(columns)
+    without = {} if name and getattr(encoders.load(name), "NEEDED", False) else {"none": None}
     return {
-        "none": None,
+        **without,
         "even": (rng.random(columns) + 1e-3).astype("f4"),
         "uneven": np.exp(3 * rng.standard_normal(columns)).astype("f4"),
     }
@@ -63,7 +66,8 @@ def differing(name, found, wanted):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bytes_are_ggmls(name):
     for what, rows in rows_of_every_kind().items():
-        for how, importance in importances(rows.shape[1]).items():
+        rows = rows if name not in MISPLACED else rows[(rows.reshape(len(rows), -1, 32) != 0).any(axis=2).all(axis=1)]
+        for how, importance in importances(rows.shape[1], name).items():
             found = quant.encode(name, rows, importance)
             assert differing(name, found, ggml(name, rows, importance)) == 0, (what, how)
 
@@ -85,7 +89,7 @@ def real():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bytes_are_ggmls_on_real_rows(name, real):
     for rows in real:
-        for how, importance in importances(rows.shape[1]).items():
+        for how, importance in importances(rows.shape[1], name).items():
             assert differing(name, quant.encode(name, rows, importance), ggml(name, rows, importance)) == 0, how
 
 
@@ -153,6 +157,16 @@ def test_a_value_that_is_no_number_is_named(value):
         quant.encode("Q4_K", rows)
 
 
+@pytest.mark.parametrize("name", MISPLACED)
+def test_groups_behind_one_of_zeros_are_in_their_places(name):
+    rows = np.random.default_rng(4).standard_normal((4, 256)).astype("f4")
+    rows[:, 64:96] = 0
+    error = quant.decode(name, quant.encode(name, rows), rows.shape) - rows
+    assert (np.sqrt(np.mean(error**2)) < 0.2 and (error[:, 64:96] == 0).all()) or np.abs(error[:, 64:96]).max() < 0.2
+    theirs = quant.decode(name, ggml(name, rows, None), rows.shape) - rows
+    assert np.sqrt(np.mean(theirs**2)) > 0.5  # or else ggml is mended, and MISPLACED can go
+
+
 def test_refusals():
     rows = np.ones((2, 512), "f4")
     with pytest.raises(InvalidInputError, match=r"multiple of 256 columns; found shape \(2, 100\)"):
@@ -165,3 +179,5 @@ def test_refusals():
         quant.encode("Q8_1", rows)
     with pytest.raises(InvalidInputError, match="multiple of 32 columns"):
         quant.encode("Q8_0", np.float32(1))
+    with pytest.raises(InvalidInputError, match="IQ2_XS needs importance"):
+        quant.encode("IQ2_XS", rows)

@@ -1,11 +1,12 @@
 """Encoders: for every format of reflex/quant/encoders an entry point that makes packed blocks of float32 rows.
 
-    encode_<NAME>(source, out, rows, columns, importance, scratch)
+    encode_<NAME>(source, out, rows, columns, importance, scratch, tables)
 
 packs `rows` rows of `columns` values, a whole number of blocks each, and returns -1, or the index of the first value that is not
-finite. `importance`: address of `columns` float32, how much the values of a column matter, or 0. `scratch`: SCRATCH bytes. Eight
-blocks are done at a time. Where the importance of a block is nothing but zeros, or has a value that is negative, infinite or no
-number, that block is made as if all its values mattered alike: what ggml makes of it can be anything.
+finite. `importance`: address of `columns` float32, how much the values of a column matter, or 0. `scratch`: SCRATCH bytes.
+`tables`: what the format's own `tables` gives, else 0. Eight blocks are done at a time. Where the importance of a block is nothing
+but zeros, or has a value that is negative, infinite or no number, that block is made as if all its values mattered alike: what ggml
+makes of it can be anything.
 """
 
 from ...quant.encoders import load, names
@@ -123,13 +124,27 @@ def copied(source, out, size):
     return 0
 
 
+def _body(record, weighted):
+    """The encoder of eight blocks; one without tables ignores their address."""
+    body = record.encoder(v, weighted)
+    if hasattr(record, "tables"):
+        return body
+
+    @helper
+    def without_tables(x, w, out, room, tables):
+        body(x, w, out, room)
+        return 0
+
+    return without_tables
+
+
 def _encoder(name):
     block, record = by_name(name), load(name)
     count, nbytes = block.elements, block.nbytes
-    plain, weigh, uses = record.encoder(v, False), _weighing(block, record.IMPORTANCE), record.IMPORTANCE is not None
-    weighted = record.encoder(v, True) if uses else plain
+    plain, weigh, uses = _body(record, False), _weighing(block, record.IMPORTANCE), record.IMPORTANCE is not None
+    weighted = _body(record, True) if uses and not getattr(record, "NEEDED", False) else plain
 
-    def encode(source, out, rows, columns, importance, scratch):
+    def encode(source, out, rows, columns, importance, scratch, tables):
         per_row = columns // count
         blocks = rows * per_row
         store_64(scratch + ROW, -1)
@@ -145,9 +160,9 @@ def _encoder(name):
                 return first_odd(source, count * first)
             if uses and importance != 0:
                 weigh(source, scratch, first, blocks, per_row, importance)
-                weighted(scratch, scratch + WEIGHTS, target, scratch + ROOM)
+                weighted(scratch, scratch + WEIGHTS, target, scratch + ROOM, tables)
             else:
-                plain(scratch, scratch + WEIGHTS, target, scratch + ROOM)
+                plain(scratch, scratch + WEIGHTS, target, scratch + ROOM, tables)
             if left < LANES:
                 copied(target, out + nbytes * first, nbytes * left)
         return -1

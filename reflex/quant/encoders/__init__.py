@@ -11,6 +11,8 @@ A file `<name in lower case>.py` here has IMPORTANCE, how ggml weighs a block's 
 and encoder(v, weighted) -> encode(x, w, out, room), made of what the vector vocabulary `v` offers (reflex/kernels/lanewise.py): it
 packs eight blocks at once. x and w: addresses of the values and their weights, element by element, each as eight lanes; out:
 address of the first block, the others follow; room: address of scratch. All of it is compiled at build time; `encode` calls it.
+A file may also have NEEDED, whether there is no encoding without importance, and tables(), a numpy array made once per process,
+whose address is a fifth argument.
 """
 
 from ... import native
@@ -65,11 +67,14 @@ def encode(name, values, importance=None, threads=None):
     if block.name not in encodable():
         known = closest(block.name, encodable())
         raise UnsupportedError(f"nothing can be encoded as {block.name}", f"one like {known}", block.name)
+    record = None if block.name in CONVERSIONS else load(block.name)
     rows = np.ascontiguousarray(values, dtype=np.float32)
     columns = rows.shape[-1] if rows.ndim else 0
     if not columns or columns % block.elements:
         what = f"a row of {block.name} is not a whole number of blocks"
         raise InvalidInputError(what, f"a multiple of {block.elements} columns", f"shape {rows.shape}")
+    if importance is None and getattr(record, "NEEDED", False):
+        raise InvalidInputError(f"{block.name} needs importance", "a number for each column", "none")
     weights = None if importance is None else np.ascontiguousarray(importance, dtype=np.float32).reshape(-1) + np.float32(0)
     if weights is not None and weights.size != columns:
         raise InvalidInputError("importance has another number of columns", columns, weights.size)
@@ -78,28 +83,39 @@ def encode(name, values, importance=None, threads=None):
         out = CONVERSIONS[block.name](rows.reshape(-1, columns))
     else:
         out = np.empty((rows.size // columns, columns // block.elements * block.nbytes), dtype=np.uint8)
-        odd = _in_parallel(getattr(library(), f"encode_{block.name}"), rows, out, columns, weights, threads)
+        kernel = getattr(library(), f"encode_{block.name}")
+        odd = _in_parallel(kernel, rows, out, columns, weights, _tables(block.name, record), threads)
     if odd >= 0:
         place = tuple(int(i) for i in np.unravel_index(odd, rows.shape))
         raise InvalidInputError("a value cannot be encoded", "finite numbers", rows.reshape(-1)[odd], f"index {place}")
     return out.reshape(*rows.shape[:-1], out.shape[1])
 
 
-def _in_parallel(kernel, rows, out, columns, weights, threads):
+_made = {}
+
+
+def _tables(name, record):
+    """The format's tables, made once; None where it has none."""
+    if name not in _made and hasattr(record, "tables"):
+        _made[name] = record.tables()
+    return _made.get(name)
+
+
+def _in_parallel(kernel, rows, out, columns, weights, tables, threads):
     """Encode chunks of rows with several threads; the lowest index of a value that is not finite, or -1."""
     from os import sched_getaffinity
     from threading import Thread
 
     count, most = len(out), max(1, CHUNK // columns)
     starts, found = iter(range(0, count, most)), []
-    weights_at = 0 if weights is None else weights.ctypes.data
+    weights_at, tables_at = (0 if array is None else array.ctypes.data for array in (weights, tables))
 
     def work():
         room = native.alloc(SCRATCH, "an encoder's scratch")
         for first in starts:  # next() of a range iterator is one step of the interpreter: no two threads get the same
             taken = min(most, count - first)
             at = rows.ctypes.data + 4 * columns * first
-            odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address)
+            odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address, tables_at)
             if odd >= 0:
                 found.append(first * columns + odd)
                 break
