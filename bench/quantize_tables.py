@@ -50,6 +50,10 @@ def _types(plans, parts):
     return ", ".join(kind if len(counts) == 1 else f"{kind} {count}" for kind, count in counts)
 
 
+def _needs(name):
+    return getattr(encoders.load(name), "NEEDED", False)
+
+
 USES = {None: "does not use it", "as it is": "importance"}
 
 
@@ -60,7 +64,7 @@ def encoder_table():
     rows = []
     for name in (one for one in encoders.encodable() if one not in encoders.CONVERSIONS):
         kind = encoders.load(name).IMPORTANCE
-        uses = USES.get(kind, f"importance x sqrt({kind} + square)")
+        uses = USES.get(kind, f"importance x sqrt({kind} + square)") + (", needed" if _needs(name) else "")
         cells = []
         for how in ("none", "importance"):
             row = measured.get(name, {}).get(how)

@@ -14,12 +14,13 @@ from .. import native
 from ..errors import InvalidInputError, UnsupportedError
 from ..gguf import writer
 from ..output_file import OutputFile, refuse_inputs
-from ..quant import encode, recipes
+from ..quant import decode, encode, recipes
 from ..quant.encoders import encodable
 from ..quant.types import by_id, by_name, row_bytes
 
 VERSION = 2  # of quantization: what ggml writes today
 CHUNK = 1 << 20  # values that a thread does at a time
+LARGE = 30000  # sizes beyond may give scales that are no half floats
 SPLIT = ("split.no", "split.count", "split.tensors.count")
 
 
@@ -164,12 +165,16 @@ def _chunk(piece, first, count):
     importance = None
     if piece.importance is not None:
         importance = piece.importance[first // source.shape[1] if len(source.shape) > 2 else 0]
+    import numpy as np
+
     values = floats(source, first, count)
     try:
-        return encode(piece.type, values, importance, 1).data
+        blocks = encode(piece.type, values, importance, 1)
+        if max(values.max(), -values.min()) > LARGE and not np.isfinite(decode(piece.type, blocks)).all():
+            where = f"tensor {source.name} rows {first} to {first + count}"
+            raise UnsupportedError(f"values are too large for {piece.type}", f"sizes up to {LARGE}", np.abs(values).max(), where)
+        return blocks.data
     except InvalidInputError as error:
-        import numpy as np
-
         row, column = divmod(int(np.argmin(np.isfinite(values))), columns)
         where = f"tensor {source.name} row {first + row} column {column}"
         raise InvalidInputError(error.message, error.expected, error.found, where, "make the model again") from None

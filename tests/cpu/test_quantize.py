@@ -283,6 +283,20 @@ def test_a_value_that_is_no_number_is_named_and_leaves_nothing(model, tmp_path):
     assert os.listdir(tmp_path) == ["nan.gguf"]
 
 
+def test_values_too_large_for_a_type_are_an_error_and_no_infinity(tmp_path):
+    rows = np.full((4, 256), 3e9, "f4")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_block_count(1)
+    writer.add_tensor("blk.0.ffn_up.weight", rows)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    refused(3, "values are too large for Q4_0", tmp_path / "m.gguf", tmp_path / "out.gguf", "--type", "Q4_0")
+    refused(3, "values are too large for F16", tmp_path / "m.gguf", tmp_path / "out.gguf", "--type", "F16")
+    ran(tmp_path / "m.gguf", tmp_path / "out.gguf", "--type", "BF16")
+
+
 def test_requantizing_and_replaced_types_are_said(model, tmp_path):
     ran(model, tmp_path / "a.gguf", "--type", "Q8_0")
     done = ran(tmp_path / "a.gguf", tmp_path / "b.gguf", "--type", "Q4_0")
