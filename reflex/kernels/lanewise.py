@@ -247,11 +247,20 @@ def _through_half(context, builder, given, arguments):
 
 through_half = _named("through_half", 1, _fixed(FLOATS, FLOATS), _through_half)  # as a half float keeps it
 
+def _stay_apart(context, builder, given, arguments):
+    builder.function.attributes.add("noinline")
+    return context.get_dummy_value()
+
+
+stay_apart = _named("stay_apart", 0, _fixed(types.void), _stay_apart)  # the function that says it is not pasted into its callers
+
 # ---- memory: addresses are int64 ----
 
 
 def _at(builder, base, index, kind):
-    """Pointer to the lanes number `index` of those at `base`."""
+    """Pointer to the lanes number `index` of those at `base`. Functions that use it are compiled to be small."""
+    builder.function.attributes.add("minsize")
+    builder.function.attributes.add("optsize")
     at = builder.add(base, builder.mul(index, ir.Constant(i64, STRIDE)))
     return builder.inttoptr(at, ir.VectorType(KINDS[kind], COUNT).as_pointer())
 

@@ -31,6 +31,7 @@ INFINITE = 0x7F800000
 @helper
 def turned(source, stride, count, x):
     """Lay `count` values of eight blocks side by side; whether all are finite."""
+    v.stay_apart()
     largest = v.ints(0)
     for i in range(count):
         value = v.gather(source + 4 * i, stride)
@@ -42,6 +43,7 @@ def turned(source, stride, count, x):
 @helper
 def turned_importance(places, count, w):
     """The same of the importance at eight stored addresses; ones where that of a block cannot be used."""
+    v.stay_apart()
     odd, largest = v.ints(0) != 0, v.ints(0)
     for i in range(count):
         value = v.gather_at(places, 4 * i)
@@ -58,6 +60,7 @@ def turned_importance(places, count, w):
 
 @helper
 def mean_square(source, count):
+    v.stay_apart()
     total = to_float(0)
     for i in range(count):
         total += load_f32(source + 4 * i) * load_f32(source + 4 * i)
@@ -67,6 +70,7 @@ def mean_square(source, count):
 @helper
 def weighted_by(x, w, count, mean):
     """Importance times the root of mean square plus square, which keeps small values from being nothing."""
+    v.stay_apart()
     for i in range(count):
         value = v.load(x, i)
         v.store(w, i, v.load(w, i) * v.sqrt(mean + value * value))
@@ -83,6 +87,7 @@ def first_odd(source, at):
 
 @helper
 def block_mean(x, count, twice):
+    v.stay_apart()
     total = v.floats(0)
     for i in range(count):
         value = v.load(x, i)
@@ -119,6 +124,7 @@ def _weighing(block, kind):
 
 @helper
 def copied(source, out, size):
+    v.stay_apart()
     for i in range(size):
         store_8(out + i, load_u8(source + i))
     return 0

@@ -19,6 +19,7 @@ def planes(v, nbytes, at, count, group, width, shift=0):
 
     @v.function
     def write(levels, out):
+        v.stay_apart()
         for i in range(0, count, 4):
             word = byte(levels, i) | (byte(levels, i + 1) << 8)
             word |= (byte(levels, i + 2) << 16) | (byte(levels, i + 3) << 24)
