@@ -18,7 +18,7 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests" / "cuda"))
 
-from cases.linear_row import Matrix, Weights
+from matrices import Matrix, Weights
 
 from bench import gpu, record
 from reflex.backends.cuda import launch, products

@@ -3,6 +3,7 @@
 from . import fields
 from .fragment import Fragment
 from .lanes import Plain
+from .stream import Stream
 
 
 def decode(blocks):
@@ -55,3 +56,18 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 0, 4, 4, _fragment, offset=None)
+
+
+def _stream(ptx, function):
+    int32, uint32 = ptx.i32, ptx.u32
+
+    def load(at, t, raw, o):
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.at128(int32(at + 16 * t))
+
+    def pair(raw, o, k):
+        return ptx.bits2f(uint32(raw[o + k] << uint32(16))), ptx.bits2f(uint32(raw[o + k] & uint32(0xFFFF0000)))
+
+    return load, pair
+
+
+STREAM = Stream(64, 4, 0, 4, _stream, floats=True)

@@ -64,3 +64,78 @@ def halves(ptx):
         return ptx.prmt(a, high_a, even), ptx.prmt(a, high_a, odd), ptx.prmt(b, high_b, even), ptx.prmt(b, high_b, odd)
 
     return join
+
+
+# ---- bytes for products of integers (stream.py) ----------------------------------------------------------
+MAGNITUDES = 8, 25, 43
+
+
+def selectors(points):
+    """Points of a grid of three magnitudes as selectors for prmt: coordinate 3 - i and 7 - i are twice the place of their
+    magnitude in half bytes i and 4 + i, as `signed` takes them."""
+    places = [2 * MAGNITUDES.index(level) for level in points]
+    words = (
+        sum(places[at + half + 3 - i] << 4 * (half + i) for half in (0, 4) for i in range(4)) for at in range(0, len(places), 8)
+    )
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+def signed(ptx):
+    """Function (selectors of eight magnitudes, four sign bits, four more) -> two words of signed bytes, the first last in each.
+    A product puts bit i to bit 15 - 4i: five more places for each less."""
+    uint32 = ptx.u32
+    first, second, third = MAGNITUDES
+    plus = first | second << 8 | third << 16
+    minus = 256 - first | (256 - second) << 8 | (256 - third) << 16
+
+    def bytes_of(entry, low, high):
+        entry = uint32(entry ^ uint32(uint32(low * uint32(0x8421)) & uint32(0x8888)))
+        entry = uint32(entry ^ uint32(uint32(high * uint32(0x84210000)) & uint32(0x88880000)))
+        return (
+            ptx.prmt(uint32(plus), uint32(minus), uint32(entry >> uint32(1))),
+            ptx.prmt(uint32(plus), uint32(minus), uint32(entry >> uint32(17))),
+        )
+
+    return bytes_of
+
+
+def parity(ptx):
+    """Function (7 sign bits) -> four of eight and the other four: the eighth makes their number even."""
+    uint32 = ptx.u32
+
+    def halves_of(bits):
+        rest = uint32(bits >> uint32(4))
+        odd = uint32(uint32(0x6996 << 3) >> uint32(uint32(bits ^ rest) & uint32(15)))  # parities of four bits
+        return uint32(bits & uint32(15)), uint32(rest | uint32(odd & uint32(8)))
+
+    return halves_of
+
+
+def odd_pair(ptx):
+    """Function (half d, two codes of 4 bits) -> what `scales` of a format with halves returns: d * (2 * code + 1) / 8."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def scales(half, codes):
+        d = float32(ptx.h2f_lo(half) * float32(0.125))
+        s0 = float32(d * float32(int32(2 * int32(codes & uint32(15)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(codes >> uint32(4)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return scales
+
+
+def levels(ptx, table):
+    """Function (word of eight codes of 4 bits) -> the levels of its lowest four and of its highest four, in their order."""
+    uint32 = ptx.u32
+    first, second, third, fourth = (int.from_bytes(table[i : i + 4], "little") for i in (0, 4, 8, 12))
+
+    def lookup(word):
+        place, upper = uint32(word & uint32(0x77777777)), uint32(uint32(word >> uint32(1)) & uint32(0x44444444))
+        upper = uint32(upper | uint32(0x32103210))  # which of two candidates: below or above 8
+        low, high = ptx.prmt(uint32(first), uint32(second), place), ptx.prmt(uint32(third), uint32(fourth), place)
+        x = ptx.prmt(low, high, upper)
+        place, upper = uint32(place >> uint32(16)), uint32(upper >> uint32(16))
+        low, high = ptx.prmt(uint32(first), uint32(second), place), ptx.prmt(uint32(third), uint32(fourth), place)
+        return x, ptx.prmt(low, high, upper)
+
+    return lookup

@@ -3,6 +3,7 @@
 from . import fields
 from .fragment import Fragment
 from .lanes import Plain
+from .stream import Stream
 
 
 def decode(blocks):
@@ -48,3 +49,18 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 0, 4, 4, _fragment, offset=None)
+
+
+def _stream(ptx, function):
+    int32 = ptx.i32
+
+    def load(at, t, raw, o):
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.at128(int32(at + 16 * t))
+
+    def pair(raw, o, k):
+        return ptx.h2f_lo(raw[o + k]), ptx.h2f_hi(raw[o + k])
+
+    return load, pair
+
+
+STREAM = Stream(64, 4, 0, 4, _stream, floats=True)

@@ -3,6 +3,7 @@
 from . import fields
 from .fragment import Fragment
 from .lanes import Plain
+from .stream import Stream
 
 
 def decode(blocks):
@@ -59,3 +60,19 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 0, 4, 8, _fragment, planes=2, offset=None, units=(1, 0), tiled=False)
+
+
+def _stream(ptx, function):
+    int32 = ptx.i32
+
+    def load(at, t, raw, o):
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.at128(int32(at + 32 * t))
+        raw[o + 4], raw[o + 5], raw[o + 6], raw[o + 7] = ptx.at128(int32(at + 32 * t + 16))
+
+    def pair(raw, o, k):
+        return ptx.bits2f(raw[o + 2 * k]), ptx.bits2f(raw[o + 2 * k + 1])
+
+    return load, pair
+
+
+STREAM = Stream(128, 2, 0, 8, _stream, floats=True)

@@ -9,8 +9,9 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .iq1_s import eighths
+from .iq1_s import eighths, nibbles
 from .lanes import Group, Large, nibbles_in_turn, odd_scales, points_of
+from .stream import Stream
 
 OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
@@ -126,3 +127,37 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, table=_table, heavy=True)
+
+
+def _stream(ptx, function):
+    """A code is eight times the coordinate, one more or one less: 8 * (coordinate + 1) and 2 or 0, less 9."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    point = ptx.words(nibbles(), 1)
+
+    def head(at, t, raw, o):
+        raw[o], raw[o + 1] = ptx.at64(int32(at + 48))
+
+    def load(at, p, t, raw, o):
+        raw[o] = ptx.at32(int32(at + 16 * p + 4 * t))
+        raw[o + 1] = uint32(ptx.at16(int32(at + 32 + 8 * p + 2 * t)) ^ uint32(0x8888))
+
+    def codes(raw, head, o, p, j, t):
+        low, high = ptx.prmt(raw[o], uint32(0), uint32(0x4440 + j)), uint32(uint32(raw[o + 1] << uint32(8)) >> uint32(4 * j))
+        pair, eighths = point(uint32(uint32(high & uint32(0x700)) | low)), uint32(0x78787878)
+        up = uint32(uint32(uint32(high >> uint32(10)) & uint32(2)) * uint32(0x01010101))
+        return uint32(uint32(uint32(pair << uint32(3)) & eighths) | up), uint32(uint32(uint32(pair >> uint32(1)) & eighths) | up)
+
+    def scales(raw, head, o, p, t):
+        first, second = raw[head], raw[head + 1]
+        low = uint32(uint32(uint32(first >> uint32(12)) & uint32(15)) | uint32(uint32(first >> uint32(28)) << uint32(4)))
+        high = uint32(uint32(uint32(second >> uint32(12)) & uint32(15)) | uint32(uint32(second >> uint32(28)) << uint32(4)))
+        d = float32(ptx.h2f_lo(uint32(low | uint32(high << uint32(8)))) * float32(0.125))
+        six = uint32(raw[head + p] >> uint32(16 * (t >> 1) + 6 * (t & 1)))
+        s0 = float32(d * float32(int32(2 * int32(six & uint32(7)) + 1)))
+        s1 = float32(d * float32(int32(2 * int32(uint32(six >> uint32(3)) & uint32(7)) + 1)))
+        return s0, s1, float32(0), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(56, 2, 2, 2, _stream, halves=True, offset=9, table=nibbles)

@@ -10,6 +10,7 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, odd_scales, points_of
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -116,3 +117,41 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, tiled=False, table=eighths)
+
+
+def nibbles():
+    """The grid's points, one more than they are: coordinate i in the low half of byte i, coordinate 4 + i in its high half."""
+    points = bytes(coordinate + 1 & 255 for coordinate in grids.iq1_s())
+    return bytes(points[i + k] | points[i + k + 4] << 4 for i in range(0, len(points), 8) for k in range(4))
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 1))
+    point = ptx.words(nibbles(), 1)
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 16 * p + 4 * t), raw, o)
+        raw[o + 3] = ptx.at16(int32(at + 34 + 8 * p + 2 * t))
+
+    def codes(raw, head, o, p, j, t):
+        low = ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j))
+        high = uint32(uint32(raw[o + 3] << uint32(8)) >> uint32(3 * j))
+        pair = point(uint32(uint32(high & uint32(0x700)) | low))
+        return uint32(pair & uint32(0x0F0F0F0F)), uint32(uint32(pair >> uint32(4)) & uint32(0x0F0F0F0F))
+
+    def scales(raw, head, o, p, t):
+        bits = raw[o + 3]
+        s = float32(ptx.h2f_lo(raw[head]) * float32(int32(2 * int32(uint32(bits >> uint32(12)) & uint32(7)) + 1)))
+        shift = float32(-0.875)
+        if bits & uint32(0x8000):
+            shift = float32(-1.125)
+        return s, float32(s * shift)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(50, 2, 1, 4, _stream, minimum=True, table=nibbles)

@@ -12,6 +12,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised, sixteen_nibbles
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -99,3 +100,36 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 12, 2, 0, _fragment, planes=4, parts=2, minimum=False, tiled=False, heavy=True, table=grids.iq2_s)
+
+
+def _selectors():
+    return codebook.selectors(grids.iq2_s())
+
+
+def _stream(ptx, function):
+    int32, uint32 = ptx.i32, ptx.u32
+    read, word = map(function, unaligned(ptx, 1))
+    point, signed, scales_of = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.odd_pair(ptx))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 16 * p + 4 * t), raw, o)
+        read(int32(at + 34 + 16 * p + 4 * t), raw, o + 3)
+        raw[o + 6] = ptx.at8(int32(at + 66 + 4 * p + t))
+        raw[o + 7] = ptx.at8(int32(at + 74 + 4 * p + t))
+
+    def codes(raw, head, o, p, j, t):
+        low = ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j))
+        high = uint32(uint32(uint32(raw[o + 6] << uint32(8)) >> uint32(2 * j)) & uint32(0x300))
+        bits = uint32(word(raw, o + 3, 0, 0) >> uint32(8 * j))
+        return signed(point(uint32(high | low)), uint32(bits & uint32(15)), uint32(uint32(bits >> uint32(4)) & uint32(15)))
+
+    def scales(raw, head, o, p, t):
+        return scales_of(raw[head], raw[o + 7])
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(82, 2, 1, 8, _stream, bytes=0x0123, signed=True, halves=True, table=_selectors)

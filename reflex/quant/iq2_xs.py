@@ -10,6 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, even_signs, flipped, odd_scales, points_of, raised, sixteen_nibbles
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -87,3 +88,34 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 3, 2, 4, _fragment, planes=4, parts=2, minimum=False, tiled=False, table=grids.iq2_xs, heavy=True)
+
+
+def _selectors():
+    return codebook.selectors(grids.iq2_xs())
+
+
+def _stream(ptx, function):
+    int32, uint32 = ptx.i32, ptx.u32
+    read, word = map(function, unaligned(ptx, 2))
+    point, signed, signs = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.parity(ptx))
+    scales_of = function(codebook.odd_pair(ptx))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 32 * p + 8 * t), raw, o)
+        raw[o + 4] = ptx.at8(int32(at + 66 + 4 * p + t))
+
+    def codes(raw, head, o, p, j, t):
+        code = uint32(word(raw, o, j >> 1, 0) >> uint32(16 * (j & 1)))
+        low, high = signs(uint32(uint32(code >> uint32(9)) & uint32(127)))
+        return signed(point(uint32(code & uint32(511))), low, high)
+
+    def scales(raw, head, o, p, t):
+        return scales_of(raw[head], raw[o + 4])
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(74, 2, 1, 5, _stream, bytes=0x0123, signed=True, halves=True, table=_selectors)

@@ -11,6 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -101,3 +102,33 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq2_xxs)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 2))
+    point, signed, signs = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.parity(ptx))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 32 * p + 8 * t), raw, o)
+
+    def codes(raw, head, o, p, j, t):
+        entry = point(ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j)))
+        low, high = signs(uint32(uint32(word(raw, o, 1, 0) >> uint32(7 * j)) & uint32(127)))
+        return signed(entry, low, high)
+
+    def scales(raw, head, o, p, t):
+        four = uint32(word(raw, o, 1, 0) >> uint32(28))
+        return float32(float32(ptx.h2f_lo(raw[head]) * float32(0.125)) * float32(int32(2 * int32(four) + 1))), float32(0)
+
+    return head, load, codes, scales
+
+
+def _selectors():
+    return codebook.selectors(grids.iq2_xxs())
+
+
+STREAM = Stream(66, 2, 1, 4, _stream, bytes=0x0123, signed=True, table=_selectors)

@@ -12,6 +12,7 @@ value = d * (2 * scale + 1) * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -95,3 +96,45 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 8, 2, 4, _fragment, planes=4, minimum=False, tiled=False, heavy=True, table=grids.iq3_s)
+
+
+def _indices_of_levels():
+    return bytes(level >> 1 for level in grids.iq3_s())
+
+
+def _stream(ptx, function):
+    """A level is 2 * index + 1, so that its negative has all bits of the index flipped: both are 2 * (code + 1/2)."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 2))
+    read_signs, word_of_signs = map(function, unaligned(ptx, 1))
+    point = ptx.words(_indices_of_levels(), 1)
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 32 * p + 8 * t), raw, o)
+        read_signs(int32(at + 74 + 16 * p + 4 * t), raw, o + 4)
+        raw[o + 7] = ptx.at8(int32(at + 66 + 4 * p + t))
+        raw[o + 8] = uint32(ptx.at8(int32(at + 106 + 2 * p + (t >> 1))) >> uint32(4 * (t & 1)))
+
+    def half(raw, o, k):
+        """Word k: a point and its signs."""
+        low = ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3)))
+        levels = point(uint32(uint32(uint32(uint32(raw[o + 7] << uint32(8)) >> uint32(k)) & uint32(256)) | low))
+        bits = uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(4 * k)) & uint32(15))
+        return uint32(levels ^ ptx.prmt(uint32(bits * uint32(0x10204080)), uint32(0), uint32(0xBA98)))
+
+    half = function(half)
+
+    def codes(raw, head, o, p, j, t):
+        return half(raw, o, 2 * j), half(raw, o, 2 * j + 1)
+
+    def scales(raw, head, o, p, t):
+        s = float32(ptx.h2f_lo(raw[head]) * float32(int32(2 * int32(raw[o + 8] & uint32(15)) + 1)))
+        return float32(s + s), s
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(110, 2, 1, 9, _stream, signed=True, minimum=True, table=_indices_of_levels)

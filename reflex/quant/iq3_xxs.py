@@ -10,6 +10,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -94,3 +95,38 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 5, 2, 4, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq3_xxs)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 2))
+    read_signs, word_of_signs = map(function, unaligned(ptx, 1))
+    point, signs = ptx.words(grids.iq3_xxs(), 1), function(codebook.parity(ptx))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(at)
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 2 + 32 * p + 8 * t), raw, o)
+        read_signs(int32(at + 66 + 16 * p + 4 * t), raw, o + 4)
+
+    def half(raw, o, k, bits):
+        """Word k: a point with these signs; ~x + 1 is -x, and no byte is 0."""
+        levels = point(ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3))))
+        minus = ptx.prmt(uint32(bits * uint32(0x10204080)), uint32(0), uint32(0xBA98))
+        return uint32(uint32(levels ^ minus) + uint32(minus & uint32(0x01010101)))
+
+    half = function(half)
+
+    def codes(raw, head, o, p, j, t):
+        low, high = signs(uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(7 * j)) & uint32(127)))
+        return half(raw, o, 2 * j, low), half(raw, o, 2 * j + 1, high)
+
+    def scales(raw, head, o, p, t):
+        four = uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(28))
+        return float32(float32(ptx.h2f_lo(raw[head]) * float32(0.25)) * float32(int32(2 * int32(four) + 1))), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(98, 2, 1, 7, _stream, signed=True, table=grids.iq3_xxs)

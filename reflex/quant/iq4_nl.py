@@ -9,6 +9,7 @@ value = d * level[code]
 from . import codebook, fields
 from .fragment import Fragment
 from .lanes import Small
+from .stream import Stream, unaligned
 
 LEVELS = bytes(n & 255 for n in (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
 SHIFTED = bytes(n ^ 128 for n in LEVELS)  # by 128: unsigned
@@ -66,3 +67,28 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 3, _fragment, planes=2, raised=False, offset=128, hop=32, tiled=False)
+
+
+def _stream(ptx, function):
+    int32, float32 = ptx.i32, ptx.f32
+    read, word = map(function, unaligned(ptx, 4))
+    lookup = function(codebook.levels(ptx, LEVELS))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 72 * p + 18 * t)
+        raw[o] = ptx.at16(start)
+        read(int32(start + 2), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        return lookup(word(raw, o + 1, j, 0))
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(144, 2, 0, 7, _stream, mixed=4, signed=True)

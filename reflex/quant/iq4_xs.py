@@ -12,6 +12,7 @@ from . import codebook, fields
 from .fragment import Fragment
 from .iq4_nl import LEVELS, SHIFTED
 from .lanes import Group, Large
+from .stream import Stream
 
 
 def decode(blocks):
@@ -83,3 +84,30 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 2, _fragment, planes=2, raised=False, offset=128, hop=32, tiled=False)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    lookup = function(codebook.levels(ptx, LEVELS))
+
+    def head(at, t, raw, o):
+        raw[o], raw[o + 1] = ptx.at64(at)
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 8 + 64 * p + 16 * t)
+        raw[o], raw[o + 1] = ptx.at64(start)
+        raw[o + 2], raw[o + 3] = ptx.at64(int32(start + 8))
+
+    def codes(raw, head, o, p, j, t):
+        return lookup(raw[o + j])
+
+    def scales(raw, head, o, p, t):
+        group = 4 * p + t
+        low, high = uint32(raw[head + 1] >> uint32(4 * group)), uint32(raw[head] >> uint32(2 * group + 16))
+        code = uint32(uint32(low & uint32(15)) | uint32(uint32(high & uint32(3)) << uint32(4)))
+        return float32(ptx.h2f_lo(raw[head]) * float32(int32(int32(code) - 32))), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(136, 2, 2, 4, _stream, mixed=4, signed=True)

@@ -6,9 +6,10 @@
 value = 2**(e - 128) * twice the E2M1 number, which is a whole number
 """
 
-from . import fields
+from . import codebook, fields
 from .fragment import Fragment
 from .lanes import Small, raised
+from .stream import Stream, unaligned
 
 DOUBLED = bytes(n & 255 for n in (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))  # code 8 is plain zero here
 
@@ -99,3 +100,29 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 3, 4, 3, _fragment, planes=2, raised=False, hop=32, minimum=False, tiled=False)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 4))
+    lookup = function(codebook.levels(ptx, DOUBLED))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 68 * p + 17 * t)
+        raw[o] = ptx.at8(start)
+        read(int32(start + 1), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        return lookup(word(raw, o + 1, j, 0))
+
+    def scales(raw, head, o, p, t):
+        """2**(e - 128), 0 where that is below the smallest normal number."""
+        return ptx.bits2f(uint32(uint32(max(int32(int32(raw[o]) - 1), int32(0))) << uint32(23))), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(136, 2, 0, 7, _stream, mixed=4, signed=True)

@@ -6,10 +6,11 @@
 value = scale / 2 * twice the E2M1 number, which is a whole number
 """
 
-from . import fields
+from . import codebook, fields
 from .fragment import Fragment
 from .lanes import Group, Wide
 from .mxfp4 import DOUBLED, RAISED, halves
+from .stream import Stream
 
 
 def decode(blocks):
@@ -104,3 +105,35 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 1, 4, 1, _fragment, minimum=False, tiled=False)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    lookup = function(codebook.levels(ptx, DOUBLED))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 72 * p + 36 * (t >> 1))
+        raw[o] = ptx.at16(int32(start + 2 * (t & 1)))
+        for k in range(4):
+            raw[o + 1 + k] = ptx.at32(int32(start + 4 + 16 * (t & 1) + 4 * k))
+
+    def codes(raw, head, o, p, j, t):
+        return lookup(raw[o + 1 + j])
+
+    def scales(raw, head, o, p, t):
+        """E4M3 bits are 2**-8 of their value as float16 bits; half of the scale is meant."""
+        first, second = uint32(raw[o] & uint32(0x7F)), uint32(uint32(raw[o] >> uint32(8)) & uint32(0x7F))
+        if first == 0x7F:
+            first = uint32(0)
+        if second == 0x7F:
+            second = uint32(0)
+        both = uint32(uint32(first << uint32(7)) | uint32(second << uint32(23)))
+        return float32(ptx.h2f_lo(both) * float32(128)), float32(ptx.h2f_hi(both) * float32(128)), float32(0), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(144, 2, 0, 5, _stream, mixed=2, signed=True, halves=True)

@@ -9,6 +9,7 @@ value = d where the bit is set, otherwise -d
 from . import fields
 from .fragment import Fragment
 from .lanes import Group, Wide
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -74,3 +75,31 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 5, 2, 0, _fragment, planes=4, offset=8, tiled=False)
+
+
+def _stream(ptx, function):
+    """A code is 2 or 0: word w has bit w of each byte."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 1))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        raw[o] = ptx.at16(int32(at + 18 * p))
+        read(int32(at + 18 * p + 2 + 4 * t), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        bits, on = word(raw, o + 1, 0, 0), uint32(0x02020202)
+        first = uint32(bits << uint32(1))
+        if j > 0:
+            first = uint32(bits >> uint32(2 * j - 1))
+        return uint32(first & on), uint32(uint32(bits >> uint32(2 * j)) & on)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(36, 4, 0, 4, _stream, spread=True, offset=1)

@@ -11,6 +11,7 @@ value = (d * scale) * quant - dmin * minimum
 from . import fields
 from .fragment import Fragment
 from .lanes import Group, Large, crumbs
+from .stream import Stream
 
 
 def decode(blocks):
@@ -81,3 +82,35 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 3, 2, 2, _fragment, planes=4, parts=2, tiled=False)
+
+
+def _stream(ptx, function):
+    """A lane has a plane of two bits of 32 bytes and leaves them in place: its codes are 4**t times as large."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at32(int32(at + 80))
+
+    def load(at, p, t, raw, o):
+        raw[o] = ptx.at16(int32(at + 8 * p + 2 * t))
+        for k in range(8):
+            raw[o + 1 + k] = ptx.at32(int32(at + 16 + 32 * p + 4 * k))
+
+    def codes(raw, head, o, p, j, t):
+        plane = uint32(uint32(0x03030303) << uint32(2 * t))
+        return uint32(raw[o + 1 + 2 * j] & plane), uint32(raw[o + 2 + 2 * j] & plane)
+
+    def scales(raw, head, o, p, t):
+        raised = ptx.bits2f(uint32(0x3F800000 - (t << 24)))  # 4**-t
+        d, dmin, pair = float32(ptx.h2f_lo(raw[head]) * raised), float32(-ptx.h2f_hi(raw[head])), raw[o]
+        return (
+            float32(d * float32(int32(pair & uint32(15)))),
+            float32(d * float32(int32(uint32(pair >> uint32(8)) & uint32(15)))),
+            float32(dmin * float32(int32(uint32(pair >> uint32(4)) & uint32(15)))),
+            float32(dmin * float32(int32(pair >> uint32(12)))),
+        )
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(84, 2, 1, 9, _stream, halves=True, minimum=True)

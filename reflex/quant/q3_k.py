@@ -12,6 +12,7 @@ value = (d * (scale - 32)) * (low + 4 * bit - 4)
 from . import fields
 from .fragment import Fragment
 from .lanes import Group, Large, crumbs
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -101,3 +102,40 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 6, 2, 3, _fragment, planes=4, parts=2, offset=4, tiled=False, heavy=True)
+
+
+def _stream(ptx, function):
+    """A lane has a plane of two bits of 32 bytes, and one of one bit."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 8))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(int32(at + 108))
+        read(at, raw, o + 1)
+
+    def load(at, p, t, raw, o):
+        raw[o] = uint32(ptx.at16(int32(at + 96 + 2 * t)) >> uint32(4 * p))
+        raw[o + 1] = uint32(ptx.at16(int32(at + 104 + 2 * (t & 1))) >> uint32(4 * p + 2 * (t >> 1)))
+        read(int32(at + 32 + 32 * p), raw, o + 2)
+
+    def three(raw, head, o, p, k, t):
+        low = uint32(word(raw, o + 2, k, uint32(2 * t)) & uint32(0x03030303))
+        high = uint32(word(raw, head + 1, k, uint32(4 * p + t)) & uint32(0x01010101))
+        return uint32(uint32(high * uint32(4)) + low)
+
+    three = function(three)
+
+    def codes(raw, head, o, p, j, t):
+        return three(raw, head, o, p, 2 * j, t), three(raw, head, o, p, 2 * j + 1, t)
+
+    def scales(raw, head, o, p, t):
+        d = ptx.h2f_lo(raw[head])
+        code = uint32(uint32(raw[o] & uint32(0x0F0F)) | uint32(uint32(raw[o + 1] & uint32(0x0303)) << uint32(4)))
+        s0 = float32(d * float32(int32(int32(code & uint32(255)) - 32)))
+        s1 = float32(d * float32(int32(int32(code >> uint32(8)) - 32)))
+        return s0, s1, float32(0), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(110, 2, 11, 12, _stream, halves=True, offset=4)

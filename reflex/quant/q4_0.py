@@ -9,6 +9,7 @@ value = d * (quant - 8)
 from . import fields
 from .fragment import Fragment
 from .lanes import Small
+from .stream import NIBBLES, Stream, unaligned
 
 
 def decode(blocks):
@@ -66,3 +67,28 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 3, _fragment, planes=2, raised=False, offset=8, hop=32)
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 4))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 72 * p + 18 * t)
+        raw[o] = ptx.at16(start)
+        read(int32(start + 2), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        both, nibbles = word(raw, o + 1, j, 0), uint32(0x0F0F0F0F)
+        return uint32(both & nibbles), uint32(uint32(both >> uint32(4)) & nibbles)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(144, 2, 0, 7, _stream, order=NIBBLES, offset=8)

@@ -10,6 +10,7 @@ value = d * quant + m
 from . import fields
 from .fragment import Fragment
 from .lanes import Small
+from .stream import NIBBLES, Stream
 
 
 def decode(blocks):
@@ -65,3 +66,26 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 2, _fragment, planes=2, raised=False, hop=32)
+
+
+def _stream(ptx, function):
+    int32, uint32 = ptx.i32, ptx.u32
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        for i in range(5):
+            raw[o + i] = ptx.at32(int32(at + 80 * p + 20 * t + 4 * i))
+
+    def codes(raw, head, o, p, j, t):
+        both, nibbles = raw[o + 1 + j], uint32(0x0F0F0F0F)
+        return uint32(both & nibbles), uint32(uint32(both >> uint32(4)) & nibbles)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), ptx.h2f_hi(raw[o])
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(160, 2, 0, 5, _stream, order=NIBBLES, minimum=True)

@@ -10,6 +10,7 @@ value = d * (quant - 16)
 from . import fields
 from .fragment import Fragment
 from .lanes import Small
+from .stream import NIBBLES, Stream, unaligned
 
 
 def decode(blocks):
@@ -79,3 +80,43 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 5, _fragment, planes=2, raised=False, offset=16, hop=32)
+
+
+def with_fifths(ptx):
+    """Function (four bytes of nibbles, word with four bits at 0 and four at 16) -> codes of the low halves and of the high ones."""
+    uint32 = ptx.u32
+
+    def add(nibbles, bits):
+        half, fifth, spread = uint32(0x0F0F0F0F), uint32(0x10101010), uint32(0x02040810)
+        low, high = uint32(uint32(bits & uint32(15)) * spread), uint32(uint32(uint32(bits >> uint32(16)) & uint32(15)) * spread)
+        return (
+            uint32(uint32(nibbles & half) | uint32(low & fifth)),
+            uint32(uint32(uint32(nibbles >> uint32(4)) & half) | uint32(high & fifth)),
+        )
+
+    return add
+
+
+def _stream(ptx, function):
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 5))
+    add = function(with_fifths(ptx))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 88 * p + 22 * t)
+        raw[o] = ptx.at16(start)
+        read(int32(start + 2), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        return add(word(raw, o + 1, j + 1, 0), uint32(word(raw, o + 1, 0, 0) >> uint32(4 * j)))
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(176, 2, 0, 8, _stream, order=NIBBLES, offset=16)

@@ -11,6 +11,8 @@ value = d * quant + m
 from . import fields
 from .fragment import Fragment
 from .lanes import Small
+from .q5_0 import with_fifths
+from .stream import NIBBLES, Stream
 
 
 def decode(blocks):
@@ -75,3 +77,26 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 2, 4, 3, _fragment, planes=2, raised=False, hop=32)
+
+
+def _stream(ptx, function):
+    int32, uint32 = ptx.i32, ptx.u32
+    add = function(with_fifths(ptx))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        for i in range(3):
+            raw[o + 2 * i], raw[o + 2 * i + 1] = ptx.at64(int32(at + 96 * p + 24 * t + 8 * i))
+
+    def codes(raw, head, o, p, j, t):
+        return add(raw[o + 2 + j], uint32(raw[o + 1] >> uint32(4 * j)))
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), ptx.h2f_hi(raw[o])
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(192, 2, 0, 6, _stream, order=NIBBLES, minimum=True)

@@ -12,6 +12,7 @@ value = (d * scale) * quant - dmin * minimum
 from . import fields, sixbit
 from .fragment import Fragment
 from .lanes import Group, Large, scales_and_minimums
+from .stream import Stream
 
 
 def decode(blocks):
@@ -83,3 +84,37 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 6, 4, 2, _fragment, planes=2)
+
+
+def _stream(ptx, function):
+    """A lane has the low or the high halves of 32 bytes, and a plane of one bit."""
+    int32, uint32 = ptx.i32, ptx.u32
+    scale_of = function(sixbit.stream(ptx))
+
+    def head(at, t, raw, o):
+        for i in range(3):
+            k = o + 4 * i
+            raw[k], raw[k + 1], raw[k + 2], raw[k + 3] = ptx.at128(int32(at + 16 * i))
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 48 + 64 * p + 32 * (t >> 1))
+        raw[o], raw[o + 1], raw[o + 2], raw[o + 3] = ptx.at128(start)
+        raw[o + 4], raw[o + 5], raw[o + 6], raw[o + 7] = ptx.at128(int32(start + 16))
+
+    def five(nibbles, bits, p, t):
+        nibbles = uint32(uint32(nibbles >> uint32(4 * (t & 1))) & uint32(0x0F0F0F0F))
+        return uint32(uint32(uint32(uint32(bits >> uint32(4 * p + t)) & uint32(0x01010101)) * uint32(16)) + nibbles)
+
+    five = function(five)
+
+    def codes(raw, head, o, p, j, t):
+        k = head + 4 + 2 * j
+        return five(raw[o + 2 * j], raw[k], p, t), five(raw[o + 2 * j + 1], raw[k + 1], p, t)
+
+    def scales(raw, head, o, p, t):
+        return scale_of(raw[head], raw[head + 1], raw[head + 2], raw[head + 3], p, t)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(176, 2, 12, 8, _stream, minimum=True)

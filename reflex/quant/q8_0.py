@@ -9,6 +9,7 @@ value = d * quant
 from . import fields
 from .fragment import Fragment
 from .lanes import Small
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -63,3 +64,27 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(128, 1, 4, 3, _fragment, offset=128)
+
+
+def _stream(ptx, function):
+    int32, float32 = ptx.i32, ptx.f32
+    read, word = map(function, unaligned(ptx, 8))
+
+    def head(at, t, raw, o):
+        pass
+
+    def load(at, p, t, raw, o):
+        start = int32(at + 136 * p + 34 * t)
+        raw[o] = ptx.at16(start)
+        read(int32(start + 2), raw, o + 1)
+
+    def codes(raw, head, o, p, j, t):
+        return word(raw, o + 1, 2 * j, 0), word(raw, o + 1, 2 * j + 1, 0)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[o]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(272, 1, 0, 11, _stream, signed=True)

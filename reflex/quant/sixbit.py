@@ -60,3 +60,21 @@ def fragment(ptx):
         )
 
     return scales
+
+
+def stream(ptx):
+    """Function (the four words in front of the codes; p, t) -> for group 4p + t (d * scale, -dmin * minimum). See stream.py."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+
+    def scales(step, first, second, third, p, t):
+        place = uint32(8 * t)
+        first, second, third = uint32(first >> place), uint32(second >> place), uint32(third >> place)
+        scale, minimum = uint32(first & uint32(63)), uint32(second & uint32(63))
+        if p > 0:
+            scale = uint32(uint32(third & uint32(15)) | uint32(uint32(first >> uint32(2)) & uint32(48)))
+            minimum = uint32(uint32(uint32(third >> uint32(4)) & uint32(15)) | uint32(uint32(second >> uint32(2)) & uint32(48)))
+        return (
+            float32(ptx.h2f_lo(step) * float32(int32(scale))), float32(float32(-ptx.h2f_hi(step)) * float32(int32(minimum))),
+        )  # fmt: skip
+
+    return scales

@@ -12,6 +12,7 @@ value = d * (digit - 1)
 from . import fields
 from .fragment import Fragment
 from .lanes import Group, Large
+from .stream import Stream, unaligned
 
 _POWERS = (1, 3, 9, 27, 81)
 _PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))  # first byte, bytes, digits
@@ -158,3 +159,68 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 9, 2, 0, _fragment, planes=4, offset=256, tiled=False)
+
+
+def _bytes_of_digits(ptx):
+    uint32 = ptx.u32
+
+    def digits(word, power):
+        """Of four bytes: a product with a power of 3 loses the digits in front above 16 bits."""
+        byte = uint32(0x00FF00FF)
+        even = uint32(uint32(uint32(uint32(word & byte) * power) & byte) * uint32(3))
+        odd = uint32(uint32(uint32(ptx.prmt(word, uint32(0), uint32(0x4341)) * power) & byte) * uint32(3))
+        return ptx.prmt(even, odd, uint32(0x7351))
+
+    return digits
+
+
+def _stream(ptx, function):
+    """Groups 0 to 4 are digits of the first 32 bytes, one each; 5 and 6 have two digits of the next 16, group 7 their last one and
+    all of the last four bytes. So a lane has four words, and four more or one of them, which it multiplies by powers of 3."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 4))
+    digits = function(_bytes_of_digits(ptx))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(int32(at + 52))
+
+    def load(at, p, t, raw, o):
+        first, second = int32(at), int32(at + 16)
+        if p > 0 and t > 0:
+            first, second = int32(at + 32), int32(at + 32)
+            if t == 3:
+                second = int32(at + 48)
+        read(first, raw, o)
+        read(second, raw, o + 6)
+
+    def codes(raw, head, o, p, j, t):
+        power = uint32(uint32(uint32(0x1B090301) >> uint32(8 * t)) & uint32(255))  # 1, 3, 9, 27
+        next_power = power
+        if p > 0:
+            power = uint32(81)
+            if t == 1:
+                power = uint32(1)
+            if t == 2:
+                power = uint32(9)
+            next_power = uint32(3 * power)
+            if t == 0:
+                next_power = power
+        if j < 2:
+            return digits(word(raw, o, 2 * j, 0), power), digits(word(raw, o, 2 * j + 1, 0), power)
+        first, second = word(raw, o + 6, 2 * j - 4, 0), word(raw, o + 6, 2 * j - 3, 0)
+        after = next_power
+        if p > 0 and t == 3:
+            first, second = word(raw, o + 6, 0, 0), word(raw, o + 6, 0, 0)
+            next_power = uint32(9)
+            if j == 2:
+                next_power = uint32(1)
+            after = uint32(3 * next_power)
+        return digits(first, next_power), digits(second, after)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[head]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(54, 2, 1, 12, _stream, offset=1)

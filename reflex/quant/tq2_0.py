@@ -9,6 +9,7 @@ value = d * (quant - 1)
 from . import fields
 from .fragment import Fragment
 from .lanes import Group, Large, crumbs
+from .stream import Stream, unaligned
 
 
 def decode(blocks):
@@ -74,3 +75,27 @@ def _fragment(ptx, base, function):
 
 
 FRAGMENT = Fragment(256, 6, 2, 0, _fragment, planes=4, offset=1, tiled=False)
+
+
+def _stream(ptx, function):
+    """A lane has a plane of two bits of 32 bytes."""
+    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    read, word = map(function, unaligned(ptx, 8))
+
+    def head(at, t, raw, o):
+        raw[o] = ptx.at16(int32(at + 64))
+
+    def load(at, p, t, raw, o):
+        read(int32(at + 32 * p), raw, o)
+
+    def codes(raw, head, o, p, j, t):
+        plane, low = uint32(2 * t), uint32(0x03030303)
+        return uint32(word(raw, o, 2 * j, plane) & low), uint32(word(raw, o, 2 * j + 1, plane) & low)
+
+    def scales(raw, head, o, p, t):
+        return ptx.h2f_lo(raw[head]), float32(0)
+
+    return head, load, codes, scales
+
+
+STREAM = Stream(66, 2, 1, 10, _stream, offset=1)

@@ -5,6 +5,7 @@ loads before `pdl_wait`. Copies of `cp_async*` and `bulk_g2s` arrive only at the
 """
 
 import struct
+from functools import partial
 
 import numpy
 from emulated_numbers import CASTS, bits2f, float32, half, half_bits
@@ -154,6 +155,7 @@ def _staged(code):
     return load
 
 
+AT = {f"at{8 * struct.calcsize(c)}": partial(_staged(c), 0) for c in ("B", "H", "I", "2I", "4I")}  # kernels/cuda/streamed.py
 STAGED = {f"ldg{8 * struct.calcsize(c)}_if": _unless_skipped(_staged(c), struct.calcsize(c) // 4) for c in ("H", "I", "2I", "4I")}
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))

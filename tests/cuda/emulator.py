@@ -22,6 +22,7 @@ from emulated_memory import Array, EmulationError, State
 
 PTX = SimpleNamespace(**vars(numbers), **{k: v for k, v in vars(memory).items() if k not in vars(numbers)})
 STAGED = SimpleNamespace(**(vars(PTX) | memory.STAGED))
+STREAMED = SimpleNamespace(**(vars(PTX) | memory.AT))
 MEETINGS = {*collectives.WARP, *collectives.BLOCK, *collectives.SPIN, collectives.NAMED}
 POISON = 0xFF  # bytes of memory that nobody wrote: NaN, or -1
 FILES = set()  # of rewritten functions: lines of a traceback there are the kernel's
@@ -79,7 +80,7 @@ def _twin(value):
     """What a kernel's global stands for here."""
     kind = type(value).__module__ or ""
     if isinstance(value, ModuleType):
-        return {"numba.cuda": CUDA, "reflex.kernels.cuda.ptx": PTX, "reflex.kernels.cuda.staged": STAGED}.get(value.__name__, value)
+        return TWINS.get(value.__name__, value)
     return numbers.CASTS.get(str(value), value) if kind.startswith("numba") else value
 
 
@@ -171,6 +172,8 @@ class _Cuda:
 
 
 CUDA = _Cuda()
+KERNELS = "reflex.kernels.cuda"
+TWINS = {"numba.cuda": CUDA, f"{KERNELS}.ptx": PTX, f"{KERNELS}.staged": STAGED, f"{KERNELS}.streamed": STREAMED}  # of modules
 
 
 def aligned(size):

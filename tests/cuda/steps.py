@@ -53,7 +53,7 @@ class Weights:
 class Images:
     """Every kernel there is for compute capability 9.0 that `allowed` takes."""
 
-    block_shared_bytes = 99 << 10
+    block_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 228 << 10
 
     def __init__(self, allowed):
         self.allowed = allowed
@@ -64,7 +64,7 @@ class Images:
     def kernel(self, name):
         assert name in self, name
         found = KERNELS[name]
-        found.registers = 80
+        found.registers, found.shared = 80, 0
         return found
 
 

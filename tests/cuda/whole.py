@@ -27,7 +27,7 @@ DTYPES = {letter: numpy.dtype(str(kind)) for letter, kind in export.POINTERS.ite
 class Images:
     """Every kernel there is, as the lowering wants to know it."""
 
-    block_shared_bytes = 99 << 10
+    block_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 228 << 10
 
     def __init__(self):
         self.known = {k.name: k for k in load_all().values() if k.since <= CAPABILITY < k.before}
@@ -37,7 +37,8 @@ class Images:
 
     def kernel(self, name):
         found = self.known[name]
-        facts = {"letters": found.signature, "threads": found.threads, "registers": REGISTERS, "function": found.function}
+        sizes = {"threads": found.threads, "registers": REGISTERS, "shared": 0}
+        facts = {"letters": found.signature, "function": found.function, **sizes}
         return SimpleNamespace(name=name, **facts)
 
 

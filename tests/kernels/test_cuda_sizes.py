@@ -19,7 +19,6 @@ from cases import attention_row as row_cases
 from cases import attention_tile as tile_cases
 from cases import expert_dot as expert_dot_cases
 from cases import linear_dot as linear_dot_cases
-from cases import linear_row as linear_row_cases
 from cases import linear_tiles as linear_tiles_cases
 
 from reflex.arch import load_spec
@@ -42,7 +41,6 @@ from reflex.kernels.cuda import (
     gated,
     linear_dot,
     linear_plain,
-    linear_row,
     linear_rows,
     linear_tiles,
     linear_tiles_32,
@@ -56,11 +54,12 @@ from reflex.kernels.cuda import (
 from reflex.kernels.cuda.compile import load_all
 from reflex.ops.gated import UNITS
 from reflex.program import build
+from reflex.quant import load
 from reflex.quant.fragment import MANY
 from reflex.quant.types import TYPES, by_name
 
 KERNELS = load_all()
-MULTIPROCESSORS, REGISTERS = 132, 64
+MULTIPROCESSORS, REGISTERS, STATIC = 132, 64, 1152  # registers of a thread and static shared memory of any kernel
 SHAPES = {"64": linear_tiles_64.SHAPE, "32": linear_tiles_32.SHAPE, "32_narrow": linear_tiles_32_narrow.SHAPE}
 
 
@@ -71,7 +70,7 @@ def ceil(count, size):
 class Images:
     """Every kernel there is, as a device of compute capability 9.0 has them."""
 
-    block_shared_bytes = 99 << 10
+    block_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 228 << 10
 
     def __contains__(self, name):
         return name in KERNELS and KERNELS[name].since <= 90 < KERNELS[name].before
@@ -79,13 +78,13 @@ class Images:
     def kernel(self, name):
         assert name in self, name
         found = KERNELS[name]
-        return SimpleNamespace(name=name, signature=found.signature, threads=found.threads, registers=REGISTERS)
+        return SimpleNamespace(name=name, signature=found.signature, threads=found.threads, registers=REGISTERS, shared=STATIC)
 
 
 class Turing(Images):
     """The same of compute capability 7.5."""
 
-    block_shared_bytes = 64 << 10
+    block_shared_bytes = multiprocessor_shared_bytes = 64 << 10
 
     def __contains__(self, name):
         return name in KERNELS and KERNELS[name].since <= 75 < KERNELS[name].before
@@ -158,10 +157,15 @@ def few_rows(kernel, values):
 
 
 def one_row(kernel, values):
-    """All tiles at once, or as many blocks as run at once."""
-    found = matrices(values, 5, 6)
-    tiles = ceil(sum(ceil(count, 16) for _, count in found) * values[-1], linear_row.WARPS)
-    return (tiles if len({type for type, _ in found}) > 1 else min(tiles, products.RESIDENT * MULTIPROCESSORS),)
+    """All units at once, or as many blocks as run at once."""
+    units = ceil(sum(ceil(count, 16) for _, count in matrices(values, 5, 6)) * values[-3], kernel.threads // 32)
+    shared = stream_of(kernel).shared_bytes(values[4], *values[-3:]) + STATIC + 1024
+    room = (products.BLOCK_BYTES["sm_90"] + 1024) // shared
+    return (min(units, MULTIPROCESSORS * min(65536 // (REGISTERS * kernel.threads), room)),)
+
+
+def stream_of(kernel):
+    return load(kernel.name.removeprefix("linear_stream_")).STREAM
 
 
 def integer_row(kernel, values):
@@ -198,7 +202,7 @@ GRIDS = {
     r"unary_\w+|clamp|scale|softcap": lambda k, v: (ceil(v[1], 4 * k.threads),),
     r"expand_\w+": lambda k, v: (ceil(v[2], expand.VALUES),),
     r"linear_plain_\w+": lambda k, v: (ceil(v[5], linear_plain.WARPS),),
-    r"linear_row_\w+": one_row,
+    r"linear_stream_\w+": one_row,
     r"linear_dot_\w+": integer_row,
     r"linear_rows_\w+": few_rows,
     r"linear_tiles_\w+": tiled,
@@ -248,8 +252,8 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == row_cases.shared_bytes(values[19], values[20], values[24])
             elif kernel.name.startswith("linear_dot_"):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
-            elif kernel.name.startswith("linear_row_"):
-                assert shared == linear_row_cases.shared_bytes(values[4])
+            elif kernel.name.startswith("linear_stream_"):
+                assert shared == stream_of(kernel).shared_bytes(values[4], *values[-3:])
             elif kernel.name.startswith("linear_tiles"):
                 assert shared == linear_tiles_cases.SHARED
             elif kernel.name.startswith("expert_tiles"):
@@ -314,7 +318,7 @@ def test_every_format_has_its_kernels():
         name = block.name
         record = products.fragment_of(block.id)
         tokens = () if record is None else products.FEW if record.tiled else (products.UNTILED,)
-        assert (f"linear_row_{name}" in KERNELS) == bool(record), name
+        assert (f"linear_stream_{name}" in KERNELS) == (bool(record) and not hasattr(load(name), "DOT")), name
         assert {most for most in products.FEW if f"linear_rows_{most}_{name}" in KERNELS} == set(tokens), name
         assert (f"linear_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
         assert f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
@@ -355,7 +359,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         assert len(trees) == (1 if tree or not tiled else 0)
         kinds.append(found)
     assert all(found == kinds[0] for found in kinds)
-    assert not any(name.startswith(("attention_row", "linear_row", "linear_dot")) for name in kinds[0] if isinstance(name, str))
+    assert not any(name.startswith(("attention_row", "linear_stream", "linear_dot")) for name in kinds[0] if isinstance(name, str))
 
 
 def test_words_of_the_request():

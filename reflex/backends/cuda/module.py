@@ -25,6 +25,8 @@ PTX_CAPABILITY = 80  # the feature level of the PTX file
 PTX_DRIVER = 11040  # compiles PTX 7.4
 BLOCK_SHARED_BYTES = {"sm_75": 64 << 10}  # that a block may have, static and dynamic; others: at least the 99 KB of 8.6 and 12.0
 MOST_BLOCK_SHARED_BYTES = 99 << 10
+MULTIPROCESSOR_SHARED_BYTES = {"sm_75": 64 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}  # others: at least 100 KB
+LEAST_MULTIPROCESSOR_SHARED_BYTES = 100 << 10
 CUBIN_DRIVER = {100: 12080, 120: 12080}  # the oldest driver that loads a cubin of CUDA 12.8; 12000 for other targets
 
 
@@ -66,6 +68,11 @@ class Images:
     def block_shared_bytes(self):
         """Shared memory that a block may have on every device that runs these images."""
         return BLOCK_SHARED_BYTES.get(self.target, MOST_BLOCK_SHARED_BYTES)
+
+    @property
+    def multiprocessor_shared_bytes(self):
+        """What the blocks of a multiprocessor share, and 1 KB more of each."""
+        return MULTIPROCESSOR_SHARED_BYTES.get(self.target, LEAST_MULTIPROCESSOR_SHARED_BYTES)
 
     def _find(self, name):
         return self._listing.find(b"\n%s " % name.encode())

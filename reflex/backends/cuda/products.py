@@ -1,13 +1,14 @@
 """Launches of matrix products: which kernel fits the number of tokens and the block formats, and how it is divided.
 
-One token: linear_row. A few: linear_rows. More: linear_tiles, on tensor cores. Formats that are not `tiled` (quant/fragment.py)
-have kernels for 16 tokens, taken again for the next 16; for many tokens their weights become half floats first, a slab of
-rows at a time. Formats without fragments, and columns that are no multiple of 32: linear_plain, which unpacks value by
-value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+One token: linear_dot or linear_stream. A few: linear_rows. More: linear_tiles, on tensor cores. Formats that are not `tiled`
+(quant/fragment.py) have kernels for 16 tokens, taken again for the next 16; for many tokens their weights become half floats
+first, a slab of rows at a time. Formats without fragments, and columns that are no multiple of 32: linear_plain, which unpacks
+value by value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
 """
 
 from ...quant import load
 from ...quant.fragment import MANY
+from ...quant.stream import WARPS
 from ...quant.types import by_id, by_name, row_bytes
 from .batch import Batch
 from .fusion import ACTIVATIONS
@@ -22,7 +23,9 @@ DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_d
 REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
 PAIRED = 32  # tokens from which on their warps have two tiles each
-RESIDENT = 3  # blocks of linear_row that share a multiprocessor
+RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
+BLOCK_BYTES = {"sm_75": 65536, "sm_80": 166912, "sm_90": 232448, "sm_100": 232448}  # of shared memory that a block may have
+LEAST_BLOCK_BYTES = 101376  # on other devices
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
@@ -92,7 +95,7 @@ class Products(Batch):
                 self._row_launch(kernel, group, source, (0, 0, 1.0))
             self._gate(record, apart, 1)
             return
-        beside = record.mode == "store" and all(kernel.startswith("linear_dot") for kernel in groups)  # of each other
+        beside = record.mode == "store"  # of each other
         for number, (kernel, group) in enumerate(groups.items()):
             mode, act, scale = self._tail(record)
             if beside:
@@ -100,18 +103,11 @@ class Products(Batch):
             self._row_launch(kernel, group, source, (mode, act, scale))
 
     def _groups(self, parts):
-        """{kernel: parts}. A block format may have integer dot products, which are faster; else tiled formats of equal block
-        size share a launch."""
+        """{kernel: parts}. A block format may have integer dot products, which are faster."""
         groups = {}
-        others = {size[0] for _, size, _ in parts if self._dot(size[0]) not in self.image and fragment_of(size[0]).tiled}
-        shared = {f"linear_row_{by_id(kind).elements}" for kind in others}
-        together = len(others) > 1 and len(shared) == 1 and all(kernel in self.image for kernel in shared)
         for part in parts:
-            kind = part[1][0]
-            kernel = self._dot(kind)
-            if kernel not in self.image:
-                kernel = next(iter(shared)) if together and kind in others else f"linear_row_{by_id(kind).name}"
-            groups.setdefault(kernel, []).append(part)
+            kernel = self._dot(part[1][0])
+            groups.setdefault(kernel if kernel in self.image else "linear_stream_" + by_id(part[1][0]).name, []).append(part)
         return groups
 
     @staticmethod
@@ -126,21 +122,28 @@ class Products(Batch):
             splits //= 2
         return splits, blocks(tiles * splits, 8)
 
-    def _turns(self, kernel, sizes, gated, columns):
-        """The same for blocks that take units in turn: whichever is done first with those that run at once."""
-        tiles, most = sum(blocks(size[2], TILE) for size in sizes), self._resident(kernel) * self.multiprocessors
+    def _rings(self, kernel, sizes, gated, columns):
+        """(warps that share a tile by columns, runs, stages), blocks and shared memory of linear_stream: as many runs at once as
+        leave room for two blocks, then whichever is done first with the blocks that run at once."""
+        record, found = load(by_id(sizes[0][0]).name).STREAM, self.image.kernel(kernel)
+        tiles, whole = sum(blocks(size[2], TILE) for size in sizes), BLOCK_BYTES.get(self.image.target, LEAST_BLOCK_BYTES) + 1024
+        registers = blocks(found.registers, 8) * 8 * 32 * WARPS
 
-        def spent(splits):
-            """In steps of 256 columns; getting to a tile takes about half of one."""
-            return blocks(blocks(tiles * splits, 8), most) * (0.5 + blocks(blocks(columns, 256), splits))
+        def layout(splits):
+            """((time in segments, runs from smallest to largest), splits, runs, stages, blocks, shared memory)."""
+            for runs, stages in ((4, 2), (2, 2), (1, 2), (1, 1)):
+                shared = record.shared_bytes(columns, splits, runs, stages)
+                fits = (runs, stages) == (1, 1) or 2 * (shared + found.shared + 1024) <= whole
+                if fits and runs <= record.runs and (runs == 1 or splits * runs * record.run <= up(columns, 256)):
+                    break
+            most = max(1, min(REGISTERS // registers, whole // (shared + found.shared + 1024))) * self.multiprocessors
+            units = blocks(tiles * splits, WARPS)
+            spent = blocks(units, most) * blocks(columns, splits * runs * record.run) * (runs + 0.5)
+            return spent, splits, runs, stages, min(units, most), shared
 
-        splits = min((1, 2, 4) if gated else (1, 2, 4, 8), key=spent)
-        return splits, blocks(tiles * splits, 8)
-
-    def _resident(self, kernel):
-        """Blocks of a kernel that share a multiprocessor."""
-        registers = blocks(self.image.kernel(kernel).registers, 8) * 8
-        return min(RESIDENT, REGISTERS // (registers * DOT_THREADS))
+        choices = (1 << i for i in range(WARPS.bit_length() - gated))
+        _, splits, runs, stages, grid, shared = min(map(layout, choices))
+        return (splits, runs, stages), grid, shared
 
     def _shares(self, sizes, columns):
         """(warps that share two tiles by columns, blocks): whichever is done first where one block fits a multiprocessor."""
@@ -158,13 +161,10 @@ class Products(Batch):
         gated, columns = tail[0] == MODES["gated"], source[-1]
         if kernel.startswith("linear_dot"):
             splits, grid = self._strands(kernel, sizes, gated, columns)
-            shared = 5 * columns // 2
+            shared, layout = 5 * columns // 2, (splits,)
         else:
-            splits, grid = self._turns(kernel, sizes, gated, columns)
-            if len({size[0] for size in sizes}) == 1:
-                grid = min(grid, self._resident(kernel) * self.multiprocessors)  # these go on with further tiles
-            shared = 1664 + blocks(columns, 256) * 576
-        self._add(kernel, (grid,), (*source, *self._segments(steps, sizes, outs, False), *tail, splits), shared)
+            layout, grid, shared = self._rings(kernel, sizes, gated, columns)
+        self._add(kernel, (grid,), (*source, *self._segments(steps, sizes, outs, False), *tail, *layout), shared)
 
     def _strands(self, kernel, sizes, gated, columns):
         """(strands that share a row by columns, blocks) of linear_dot: as many blocks as run at once, where there is work."""

@@ -4,7 +4,8 @@ type; linear_rows_32.py: up to 32.
 h is given by `halves` (xh, factor) for `count` tokens of `columns` values; columns: a multiple of the type's blocks and of
 32. Each matrix is (weights, ggml type, rows, bias, biased, out, stride): out[token * stride + row]; unused ones have 0 rows.
 mode 0: out = y + bias; 1: out += scale * (y + bias); 2: out0 = act(y0) * y1 of two matrices of equal rows (act 0 silu,
-1 gelu). Tiles and `splits` are those of linear_row; for 32 tokens a warp has two tiles (in mode 2 a gate and its up), and
+1 gelu). A tile is 16 rows; a block of 8 warps takes 8 / splits tiles, each shared by `splits` warps (1, 2, 4 or 8; at most 4 in
+mode 2, whose tiles are gate and up in turn); for 32 tokens a warp has two tiles (in mode 2 a gate and its up), and
 `splits` may be 8 in every mode. Grid: ceil(ceil(tiles / 1 or 2) * splits / 8). No dynamic shared memory.
 
 Weights are the A operand (quant/fragment.py), made float16 with their scales in registers (scales below 2**7); tokens are B,
@@ -19,10 +20,12 @@ from numba.types import float32, int32, int64, uint32
 
 from . import ptx
 from .export import device, kernel
-from .fragments import stager
-from .linear_row import TILED, WARPS, activated, first_step, held, lane_rows, locate, no_first, pick
+from .fragments import bound, stager
+from .row_tiles import WARPS, activated, lane_rows, locate, pick
 
 THREADS = 32 * WARPS
+FORMATS = bound()
+TILED = [f for f in FORMATS.values() if f.record.tiled]
 UNTILED = 16  # tokens of the kernels for formats that are not tiled
 SHRUNK = 2.0**-9  # codes become code * SHRUNK, their scales are divided by it: both fit float16
 
@@ -30,6 +33,11 @@ SHRUNK = 2.0**-9  # codes become code * SHRUNK, their scales are divided by it: 
 def twice(value):
     """Two float16 of this value, as a word."""
     return int.from_bytes(2 * pack("<e", value), "little")
+
+
+def held(format):
+    """Words of a step that a lane holds."""
+    return 2 * (format.record.head + format.record.chunks * format.record.words)
 
 
 @cache
@@ -116,7 +124,7 @@ def _chunk(format, tokens, pairs):
     head, words, planes, elements = record.head, record.words, record.planes, record.elements
     part_chunks, units, ahead = record.chunks // record.parts, record.chunks * planes, reads_ahead(format, pairs)
     c_units, j_units, hop, plain = record.c_units, record.j_units, record.hop == 32, record.offset is None
-    block, nbytes, held_words, groups = format.block.elements, format.block.nbytes, held([format]), tokens // 8
+    block, nbytes, held_words, groups = format.block.elements, format.block.nbytes, held(format), tokens // 8
     half_steps = block // elements - 1 if block > elements else 0  # log2 of the steps in a block
     step_bytes, x_half, grow = max(elements // block, 1) * nbytes, ahead * tokens // 2, 1 / SHRUNK
     place, load_chunk, scales = format.place, format.load_chunk, format.scales
@@ -187,7 +195,7 @@ def _tile(format, tokens, pairs):
     """Device function for a warp's share of `pairs` tiles: adds to `sums` [tile][eight tokens][4]."""
     record = format.record
     head, elements, ahead, hop = record.head, record.elements, reads_ahead(format, pairs), record.hop == 32
-    block_shift, held_words, x_bytes, factor_words = format.block.elements.bit_length() - 1, held([format]), 2 * elements, 4 * pairs
+    block_shift, held_words, x_bytes, factor_words = format.block.elements.bit_length() - 1, held(format), 2 * elements, 4 * pairs
     place, load_head, groups, x_words = format.place, format.load_head, tokens // 8, (1 + ahead) * tokens // 2
     fetch, chunks = _fetch(format, tokens), _chunks(_chunk(format, tokens, pairs), record.chunks)
 
@@ -240,14 +248,37 @@ def _finish(tokens, pairs):
 
 
 @cache
-def _first(format, place):
-    return first_step(format, no_first, False, place)
+def _first(format, o):
+    """Device function that reads a tile's first step to `raw` from place `o` on."""
+    record = format.record
+    head, words, chunks, elements = record.head, record.words, record.chunks, record.elements
+    block_shift, element_shift = format.block.elements.bit_length() - 1, elements.bit_length() - 1
+    nbytes = format.block.nbytes
+    place, load_head, load_chunk = format.place, format.load_head, format.load_chunk
+
+    def first(w, r, below, step, columns, t, raw):
+        """r: the lane's row; below: how far below its second one is. Returns both as an address and a distance in bytes."""
+        last = int32(int32(columns >> block_shift) - 1)
+        stride = int32((last + 1) * nbytes)
+        row, under = ptx.address(w, int64(r) * stride), int32(below * stride)
+        step = int32(min(step, int32(int32(columns - 1) >> element_shift)))  # of a warp without steps: never used
+        at = place(row, step, t)
+        at8 = at + under
+        wanted = uint32(1)
+        load_head(at, step, t, last, wanted, raw, int64(o))
+        load_head(at8, step, t, last, wanted, raw, int64(o + head))
+        for c in range(chunks):
+            load_chunk(at, step, t, last, c, wanted, raw, o + 2 * (head + c * words))
+            load_chunk(at8, step, t, last, c, wanted, raw, o + 2 * (head + c * words) + words)
+        return row, under
+
+    return device(first)
 
 
 def made(format, tokens, pairs, module=__name__):
     """The kernel of a format, for up to `tokens`, with `pairs` tiles per warp, declared by `module`."""
     tile, value_of = _tile(format, tokens, pairs), _finish(tokens, pairs)
-    words, floats, tile_sums = held([format]), tokens // 2, 16 * tokens
+    words, floats, tile_sums = held(format), tokens // 2, 16 * tokens
     all_words, all_floats, warp_sums, all_sums = pairs * words, pairs * floats, pairs * tile_sums, WARPS * pairs * tile_sums
     first, second = _first(format, 0), _first(format, words * (pairs - 1))
     stage, staged = stager(format.table, THREADS), bool(format.table)
@@ -273,9 +304,9 @@ def made(format, tokens, pairs, module=__name__):
             segment, at = locate(index, mode, tiles0, tiles1)
             r, below = lane_rows(at, int32((tid >> 2) & 7), pick(segment, rows0, rows1, rows2))
             if p == 0:
-                row[p], under[p] = first(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
+                row[p], under[p] = first(pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
             else:
-                row[p], under[p] = second(type0, pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
+                row[p], under[p] = second(pick(segment, w0, w1, w2), r, below, share, columns, int32(tid & 3), raw)
         stage(tid)
         if staged:
             cuda.syncthreads()

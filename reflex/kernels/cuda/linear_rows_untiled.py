@@ -1,8 +1,7 @@
 """linear_rows_16_<TYPE>: see linear_rows.py; of the formats that are not `tiled` (quant/fragment.py), in an image of their own."""
 
 from .export import kernel
-from .linear_row import FORMATS
-from .linear_rows import SIGNATURE, THREADS, UNTILED, made
+from .linear_rows import FORMATS, SIGNATURE, THREADS, UNTILED, made
 
 for _format in FORMATS.values():
     if not _format.record.tiled:

@@ -1,11 +1,10 @@
 import numpy
+from matrices import NOTHING, Matrix, Weights
 from run import Case
 
 from reflex import quant
 from reflex.ops.gated import UNITS
 from reflex.quant.types import TYPES
-
-from .linear_row import NOTHING, Matrix, Weights
 
 MULTIPROCESSORS = 132  # of the device that the benches are laid out for
 LANES_BLOCKS = 4  # blocks of 256 weights that a strand reads at once

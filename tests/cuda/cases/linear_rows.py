@@ -1,9 +1,8 @@
 import numpy
+from matrices import NOTHING, Matrix, Weights, fast, tiled, tiles
 from run import Case
 
 from reflex.ops.gated import UNITS
-
-from .linear_row import NOTHING, Matrix, Weights, fast, layout, tiled, tiles
 
 
 def halves(x):
@@ -70,6 +69,19 @@ def cases():
     for splits in (1, 2, 8):
         yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5)
         yield case(f"three-32-{splits}", three, 30, 768, random, splits=splits, mode=splits & 1, scale=0.5, tokens=32)
+
+
+MULTIPROCESSORS, RESIDENT = 132, 3  # of the device that the benches are laid out for; blocks on each
+
+
+def layout(matrices, columns, mode):
+    """(splits, grid): the most warps per tile that need not take turns."""
+    steps = columns // 256
+    for splits in (8, 4, 2, 1):
+        goal = (tiles(matrices) * splits + 7) // 8
+        if splits <= steps and (mode < 2 or splits < 8) and goal <= MULTIPROCESSORS * RESIDENT:
+            return splits, goal
+    return 1, min(goal, MULTIPROCESSORS * RESIDENT)
 
 
 def bench():

@@ -1,11 +1,11 @@
 import numpy
+from matrices import tiled
 from run import Case
 
 from reflex.ops.gated import UNITS
 
 from .halves import halves, stored
 from .linear_plain import weights_of
-from .linear_row import tiled
 
 TILES = {"32_narrow": (32, 32), "32": (32, 64), "64": (64, 128)}  # tokens and weight rows of a block
 SHARED = 65536

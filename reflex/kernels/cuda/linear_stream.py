@@ -1,0 +1,407 @@
+"""linear_stream_<TYPE>: y = W x for one row of activations, by integer products on tensor cores, the blocks of up to three
+matrices of that type with the same input coming through rings in shared memory.
+
+x: float32[columns]; when `normed` it is first multiplied by norm[columns] and divided by its root mean square (eps). Each
+matrix is (weights, ggml type, rows, bias, biased, out); unused ones have 0 rows. columns: a multiple of the type's blocks and
+of 32. mode 0: out = y + bias; 1: out += scale * (y + bias), out not being x; 2: out0 = act(y0) * y1 of two matrices of equal
+rows (act 0 silu, 1 gelu). Its flags LATE and BESIDE are those of linear_dot.
+
+A tile is 16 rows. A unit is warps / splits tiles, each shared by `splits` warps (1, 2, 4 .. warps; less than `warps` in mode 2,
+whose tiles are gate and up in turn); a warp takes `runs` (1, 2, 4) runs of a row at once, splits times as far from turn to turn.
+Block b does the units b, b + grid, ..: the grid may be anything up to ceil(tiles * splits / warps), tiles being the sum of
+ceil(rows / 16). Dynamic shared memory: Stream.shared_bytes.
+
+What a unit takes in one turn is copied by all threads into one of `stages` stages of a ring; the first are asked for before the
+kernel waits for its input. B holds the activations of group t in columns 2t (high bytes) and 2t + 1 (low ones) of
+lane t's part of a product's depth, and zeros elsewhere: so lane t gets the sum of its own group, whose scale it has.
+"""
+
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from ...quant.stream import ROWS, WARPS
+from . import ptx, streamed
+from .export import device, kernel
+from .fragments import stager
+from .row_tiles import activated, locate, pick
+from .streams import X_AT, bound, lengthened, preparer
+
+LATE, BESIDE = 4, 8  # flags of mode
+KEPT = 8  # units whose sums are kept before they are finished, at most
+FORMATS = bound()
+
+
+def asker(format):
+    """Device function: copies what a thread does of a stage: 2 * splits threads to a row."""
+    block, run_bytes = format.block, format.record.nbytes
+    shift, nbytes = block.elements.bit_length() - 1, block.nbytes
+
+    @device
+    def ask(sh, to, pitch, first, tiles, turn, runs, splits, log_splits, columns, mode, w0, rows0, w1, rows1, w2, rows2):
+        """first: tile of the unit; to: place of the stage."""
+        line = int32(cuda.threadIdx.x >> (log_splits + 1))
+        piece, size_of_row = int32(cuda.threadIdx.x & (2 * splits - 1)), int32(splits * runs * run_bytes)
+        index = int32(min(int32(first + (line >> 4)), int32(tiles - 1)))
+        segment, tile = locate(index, mode, int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4))
+        row = int32(min(int32(ROWS * tile + (line & 15)), int32(pick(segment, rows0, rows1, rows2) - 1)))
+        stride = int32(int32(columns >> shift) * nbytes)
+        start = ptx.address(pick(segment, w0, w1, w2), int64(row) * stride + int64(turn * size_of_row))
+        left = int32(min(int32(stride - turn * size_of_row), size_of_row))
+        count = int32((int32(start & 15) + left + 15) >> 4)
+        start, to = start & -16, int32(to + line * pitch)
+        while piece < count:
+            ptx.cp_async16(sh, int32(to + 4 * piece), start, int64(16 * piece))
+            piece = int32(piece + 2 * splits)
+
+    return ask
+
+
+def runner(format):
+    """Device function: adds the products of a run of 256 columns to the sums of rows g and g + 8."""
+    record = format.record
+    head, load, codes, scales = format.functions
+    head_words, row_words = record.head, record.head + record.words
+    mma = ptx.mma_s8 if record.signed else ptx.mma_us8
+    halves, minimum, ragged = record.halves, record.minimum, format.block.elements < record.run
+    meta_bytes = 4 * record.meta
+
+    @device
+    def scaled(y, n, xs, extra, s, m):
+        y = ptx.fmaf(float32(s * xs), float32(n), y)
+        if minimum:
+            y = ptx.fmaf(m, extra, y)
+        return y
+
+    @device
+    def both(raw, at, p, t):
+        if halves:
+            s0, s1, m0, m1 = scales(raw, at, at + head_words, p, t)
+        else:
+            s0, m0 = scales(raw, at, at + head_words, p, t)
+            s1, m1 = s0, m0
+        return s0, s1, m0, m1
+
+    @device
+    def part(y, y8, raw, at, at8, t, p, x_at, meta, groups):
+        load(at, p, t, raw, head_words)
+        load(at8, p, t, raw, row_words + head_words)
+        x0, x1, x2, x3 = streamed.at128(x_at)
+        x4, x5, x6, x7 = streamed.at128(int32(x_at + 128))
+        xs, e0 = streamed.at64(meta)
+        e1 = e0
+        if halves:
+            e1 = streamed.at32(int32(meta + 8))
+        first, second = int32(0), int32(0)
+        if not minimum:
+            first, second = int32(e0), int32(e1)
+        a0, a2 = codes(raw, 0, head_words, p, 0, t)
+        a1, a3 = codes(raw, row_words, row_words + head_words, p, 0, t)
+        c0, c1, c2, c3 = mma(a0, a1, a2, a3, x0, x1, int32(0), first, int32(0), first)
+        a0, a2 = codes(raw, 0, head_words, p, 1, t)
+        a1, a3 = codes(raw, row_words, row_words + head_words, p, 1, t)
+        c0, c1, c2, c3 = mma(a0, a1, a2, a3, x2, x3, c0, c1, c2, c3)
+        d0, d1, d2, d3 = c0, c1, c2, c3
+        if halves:
+            d0, d1, d2, d3 = int32(0), second, int32(0), second
+        a0, a2 = codes(raw, 0, head_words, p, 2, t)
+        a1, a3 = codes(raw, row_words, row_words + head_words, p, 2, t)
+        d0, d1, d2, d3 = mma(a0, a1, a2, a3, x4, x5, d0, d1, d2, d3)
+        a0, a2 = codes(raw, 0, head_words, p, 3, t)
+        a1, a3 = codes(raw, row_words, row_words + head_words, p, 3, t)
+        d0, d1, d2, d3 = mma(a0, a1, a2, a3, x6, x7, d0, d1, d2, d3)
+        s0, s1, m0, m1 = both(raw, 0, p, t)
+        u0, u1, n0, n1 = both(raw, row_words, p, t)
+        if ragged and 4 * p + t >= groups:
+            s0, s1, m0, m1 = float32(0), float32(0), float32(0), float32(0)
+            u0, u1, n0, n1 = s0, s1, m0, m1
+        grow = ptx.bits2f(xs)
+        y = scaled(y, int32(128 * d0 + d1), grow, ptx.bits2f(e1), s1, m1)
+        y8 = scaled(y8, int32(128 * d2 + d3), grow, ptx.bits2f(e1), u1, n1)
+        if halves:
+            y = scaled(y, int32(128 * c0 + c1), grow, ptx.bits2f(e0), s0, m0)
+            y8 = scaled(y8, int32(128 * c2 + c3), grow, ptx.bits2f(e0), u0, n0)
+        return y, y8
+
+    @device
+    def run(y, y8, raw, at, at8, t, x_at, meta, groups):
+        """x_at: address of the lane's activations; meta: of its group's scale; groups: of the row, from this run's first on."""
+        head(at, t, raw, 0)
+        head(at8, t, raw, row_words)
+        y, y8 = part(y, y8, raw, at, at8, t, 0, x_at, meta, groups)
+        return part(y, y8, raw, at, at8, t, 1, int32(x_at + 256), int32(meta + 4 * meta_bytes), groups)
+
+    return run
+
+
+def float_runner(format):
+    """The same of a run of 32 columns of numbers proper."""
+    load, pair = format.functions
+    words = format.record.words
+
+    @device
+    def row(y, raw, o, x0, x1, x2, x3, x4, x5, x6, x7, xs):
+        a, b = pair(raw, o, 0)
+        total = ptx.fmaf(a, x0, float32(b * x1))
+        a, b = pair(raw, o, 1)
+        total = ptx.fmaf(a, x2, ptx.fmaf(b, x3, total))
+        a, b = pair(raw, o, 2)
+        total = ptx.fmaf(a, x4, ptx.fmaf(b, x5, total))
+        a, b = pair(raw, o, 3)
+        total = ptx.fmaf(a, x6, ptx.fmaf(b, x7, total))
+        return ptx.fmaf(total, xs, y)
+
+    @device
+    def run(y, y8, raw, at, at8, t, x_at, meta, groups):
+        load(at, t, raw, 0)
+        load(at8, t, raw, words)
+        w0, w1, w2, w3 = streamed.at128(x_at)
+        xs = ptx.bits2f(streamed.at32(meta))
+        x0, x1 = lengthened(w0)
+        x2, x3 = lengthened(w1)
+        x4, x5 = lengthened(w2)
+        x6, x7 = lengthened(w3)
+        y = row(y, raw, 0, x0, x1, x2, x3, x4, x5, x6, x7, xs)
+        return y, row(y8, raw, words, x0, x1, x2, x3, x4, x5, x6, x7, xs)
+
+    return run
+
+
+def summer(warps):
+    """Device functions: the sum of the squares that the warps left; the sum of the warps that share a tile, in their order."""
+
+    @device
+    def squares_of(squares):
+        found = float32(0)
+        for k in range(warps):
+            found += squares[uint32(k)]
+        return found
+
+    @device
+    def total(parts, at, splits):
+        value = parts[uint32(at)]
+        k = int32(1)
+        while k < splits:
+            value += parts[uint32(at + 16 * k)]
+            k = int32(k + 1)
+        return value
+
+    return squares_of, total
+
+
+@device
+def early(index, inside, mode, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1, out2):
+    """What lies in `out` (mode 1) or the bias (mode 0) of a row of a tile, asked for early: it takes a while."""
+    value = float32(0)
+    if mode == 1 or (mode == 0 and biased0 + biased1 + biased2):
+        segment, tile = locate(index, mode, int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4))
+        row = int32(ROWS * tile + inside)
+        if row < pick(segment, rows0, rows1, rows2):
+            if mode == 1:
+                value = ptx.ldf(pick(segment, out0, out1, out2), row)
+            elif pick(segment, biased0, biased1, biased2):
+                value = ptx.ldf(pick(segment, bias0, bias1, bias2), row)
+    return value
+
+
+@device
+def put(value, before, index, inside, mode, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, o0, o1, o2):
+    """Modes 0 and 1 of a row's value."""
+    segment, tile = locate(index, mode, int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4))
+    row = int32(ROWS * tile + inside)
+    if row < pick(segment, rows0, rows1, rows2):
+        if mode == 1:
+            if pick(segment, biased0, biased1, biased2):
+                value += pick(segment, bias0, bias1, bias2)[row]
+            value = ptx.fmaf(scale, value, before)
+        else:
+            value += before
+        pick(segment, o0, o1, o2)[row] = value
+
+
+def finisher(warps):
+    """Device function: results of the units whose sums lie in `parts`, one to a thread."""
+    squares_of, total = summer(warps)
+
+    @device
+    def finish(
+        parts, squares, before, unit, units, shift, splits, log_splits, normed, eps, columns, mode, act, scale, rows0, rows1, rows2,
+        bias0, bias1, bias2, biased0, biased1, biased2, out0, out1, out2,
+    ):  # fmt: skip
+        tid, inside = int32(cuda.threadIdx.x), int32(cuda.threadIdx.x & 15)
+        which, tile = int32(tid >> (4 + shift)), int32((tid >> 4) & int32((1 << shift) - 1))
+        factor = float32(1)
+        if normed:
+            factor = ptx.rsqrt(squares_of(squares) / float32(columns) + eps)
+        index = int32(((unit + which * cuda.gridDim.x) << shift) + tile)
+        at = int32(16 * (warps * which + (tile << log_splits)) + inside)
+        value, biases = float32(0), int32(0)
+        if which < units:
+            value = float32(factor * total(parts, at, splits))
+        if mode == 2:
+            row = int32(16 * (index >> 1) + inside)
+            biases = pick(tile & 1, biased0, biased1, biases)
+            if biases and which < units and row < rows0:
+                value += pick(tile & 1, bias0, bias1, bias1)[row]
+            up = ptx.shfl_xor(value, int32(16))
+            if which < units and tile & 1 == 0 and row < rows0:
+                out0[row] = float32(activated(act, value) * up)
+        elif which < units:
+            put(
+                value, before, index, inside, mode, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2,
+                out0, out1, out2,
+            )  # fmt: skip
+
+    return finish
+
+
+@device
+def places(base, padded, lane):
+    """Addresses of a lane's activations and of its group's scale, and bytes from run to run of the former."""
+    g, t = int32(lane >> 2), int32(lane & 3)
+    first, hop = int32(base + 16 * ((2 * (lane >> 3) + 2) & 7)), int32(0)  # zeros, in banks that others do not read
+    if (g >> 1) == t:
+        first, hop = int32(base + 4 * X_AT + 32 * t + 16 * (g & 1)), int32(512)
+    return first, hop, int32(base + 4 * X_AT + 2 * padded)
+
+
+@device
+def float_places(base, padded, lane):
+    return int32(base + 4 * X_AT + 16 * (lane & 3)), int32(64), int32(base + 4 * X_AT + 2 * padded)
+
+
+def _kernel(format):
+    record, block = format.record, format.block
+    warps, threads, log_warps, all_parts = WARPS, 32 * WARPS, WARPS.bit_length() - 1, KEPT * 16 * WARPS
+    ask, stage, prepare, finish = asker(format), stager(format.table, threads), preparer(record, threads), finisher(warps)
+    run, places_of = (float_runner(format), float_places) if record.floats else (runner(format), places)
+    nbytes, span, shift_of, meta_words = record.nbytes, record.run, block.elements.bit_length() - 1, record.meta
+    words, block_bytes, span_shift = 2 * (record.head + record.words), block.nbytes, record.run.bit_length() - 1
+    lane_meta = 0 if record.floats else 4 * record.meta
+
+    def linear_stream(
+        x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,
+        w2, type2, rows2, bias2, biased2, out2, how, act, scale, splits, runs, stages,
+    ):  # fmt: skip
+        mode = int32(how & 3)
+        if how & LATE == 0:
+            ptx.pdl_launch()
+        sh = cuda.shared.array(0, uint32, alignment=128)
+        parts = cuda.shared.array(all_parts, float32, alignment=16)
+        squares = cuda.shared.array(warps, float32, alignment=16)
+        raw = cuda.local.array(words, uint32)
+        tid = int32(cuda.threadIdx.x)
+        lane, warp = int32(tid & 31), int32(tid >> 5)
+        g, t = int32(lane >> 2), int32(lane & 3)
+        tiles = int32(int32((rows0 + 15) >> 4) + int32((rows1 + 15) >> 4) + int32((rows2 + 15) >> 4))
+        padded = int32((columns + span - 1) & -span)
+        log_splits, log_runs = int32(ptx.popc(uint32(splits - 1))), int32(ptx.popc(uint32(runs - 1)))
+        shift, share = int32(log_warps - log_splits), int32(warp & (splits - 1))
+        goal = int32(int32(tiles + int32(1 << shift) - 1) >> shift)
+        turn_columns = int32(splits * runs * span)
+        turns = int32(int32(padded + turn_columns - 1) >> (log_splits + log_runs + span_shift))
+        pitch = int32(4 * (((splits * runs * nbytes + 46) >> 4) | 1))
+        stage_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
+        ring = int32(X_AT + (padded >> 1) + meta_words * (padded >> 5))
+        coming, coming_turn = int32(cuda.blockIdx.x), int32(0)  # what is asked for next
+        unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
+        asked, free, slot = int32(0), int32(0), int32(0)
+        base = ptx.smem_addr(sh, int32(0))
+        x_first, x_hop, meta = places_of(base, padded, lane)
+        meta = int32(meta + lane_meta * t)
+        y, y8, before, begin, begin8 = float32(0), float32(0), float32(0), int32(0), int32(0)
+        while unit < goal:
+            if asked >= stages:
+                if asked == stages:
+                    stage(tid)
+                    if how & BESIDE:
+                        ptx.pdl_beside()
+                    else:
+                        ptx.pdl_wait()
+                    if how & LATE:
+                        ptx.pdl_launch()
+                    prepare(x, norm, normed, columns, sh, squares)
+                if stages <= 2:
+                    ptx.cp_async_wait(0)
+                elif stages == 3:
+                    ptx.cp_async_wait(1)
+                else:
+                    ptx.cp_async_wait(2)
+                cuda.syncthreads()
+            if asked != stages:  # else all stages are taken
+                if coming < goal:
+                    to = int32(ring + free * stage_words)
+                    ask(
+                        sh, to, pitch, int32(coming << shift), tiles, coming_turn, runs, splits, log_splits, columns, mode, w0,
+                        rows0, w1, rows1, w2, rows2,
+                    )  # fmt: skip
+                ptx.cp_async_commit()
+                coming_turn = int32(coming_turn + 1)
+                free = int32(free + 1)
+                if free == stages:
+                    free = int32(0)
+                if coming_turn == turns:
+                    coming, coming_turn = int32(coming + cuda.gridDim.x), int32(0)
+                if stages == 1 and asked > 1:
+                    ptx.cp_async_wait(0)
+                    cuda.syncthreads()
+            asked = int32(asked + 1)
+            if asked <= stages:
+                continue
+            if turn == 0:
+                if kept == 0:
+                    which = int32(tid >> (4 + shift))
+                    index = int32(((unit + which * cuda.gridDim.x) << shift) + ((tid >> 4) & int32((1 << shift) - 1)))
+                    if which < most_kept and unit + which * cuda.gridDim.x < goal:
+                        before = early(
+                            index, int32(tid & 15), mode, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2,
+                            out0, out1, out2,
+                        )  # fmt: skip
+                y, y8 = float32(0), float32(0)
+                index = int32(min(int32((unit << shift) + (warp >> log_splits)), int32(tiles - 1)))
+                segment, tile = locate(index, mode, int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4))
+                last, stride = int32(pick(segment, rows0, rows1, rows2) - 1), int32(int32(columns >> shift_of) * block_bytes)
+                low = int32(ptx.address(pick(segment, w0, w1, w2), int64(0)) & 15)
+                begin = int32(low + int32(min(int32(ROWS * tile + g), last)) * stride)
+                begin8 = int32(low + int32(min(int32(ROWS * tile + g + 8), last)) * stride)
+            passed = int32(turn * splits * runs * nbytes)
+            at = int32(base + 4 * (ring + slot * stage_words + (16 * (warp >> log_splits) + g) * pitch) + share * runs * nbytes)
+            at8 = int32(at + 32 * pitch + ((begin8 + passed) & 15))
+            at = int32(at + ((begin + passed) & 15))
+            column = int32(turn * turn_columns + share * runs * span)
+            end, x_at = int32(min(int32(column + runs * span), padded)), int32(x_first + (column >> span_shift) * x_hop)
+            while column < end:
+                group = int32(meta + 4 * meta_words * (column >> 5))
+                y, y8 = run(y, y8, raw, at, at8, t, x_at, group, int32((columns - column) >> 5))
+                at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + x_hop), int32(column + span)
+            turn = int32(turn + 1)
+            if turn == turns:
+                y += ptx.shfl_xor(y, int32(1))
+                y8 += ptx.shfl_xor(y8, int32(1))
+                y += ptx.shfl_xor(y, int32(2))
+                y8 += ptx.shfl_xor(y8, int32(2))
+                if t == 1:
+                    y = y8
+                if t < 2:
+                    parts[uint32(16 * (warps * kept + warp) + g + 8 * t)] = y
+                turn, kept = int32(0), int32(kept + 1)
+                unit = int32(unit + cuda.gridDim.x)
+                if kept == most_kept or unit >= goal:
+                    cuda.syncthreads()
+                    finish(
+                        parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed, eps,
+                        columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1,
+                        out2,
+                    )  # fmt: skip
+                    kept = int32(0)
+            slot = int32(slot + 1)
+            if slot == stages:
+                slot = int32(0)
+        if how & BESIDE:
+            ptx.pdl_wait()
+
+    return linear_stream
+
+
+SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifiii"
+for _format in FORMATS.values():
+    kernel(SIGNATURE, threads=32 * WARPS, blocks=2, name=f"linear_stream_{_format.block.name}")(_kernel(_format))

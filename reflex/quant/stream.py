@@ -1,0 +1,80 @@
+"""How a block format feeds integer tensor cores, one row of activations: from its bytes in shared memory to bytes of codes.
+
+A run is 256 weights of one row, one block or several. Four lanes (t = 0 .. 3) share a row; in part p (0 or 1) of a run lane t
+has the 32 weights of group 4p + t, as eight words of four codes: words 2j and 2j + 1 are what it gives to the product j. A
+product adds up what each lane gives by itself, so each lane applies its own scale. Weight 4q + `bytes`[i] of the group is byte
+i of word `order[q]`, half byte i of `bytes` counting from the lowest. `spread`: weight 8i + w is byte i of word w instead. `mixed`
+(4 or 2): the words of weights 4q and 4(q + mixed) are taken in turn by two words 2k and 2k + 1, k counting such pairs.
+
+    weight = scale * (code - offset) + minimum
+
+Codes are signed bytes if `signed`, else unsigned. `minimum` says whether there are minimums. `halves`: scales (and minimums)
+are those of 16 weights, words 0 .. 3 and 4 .. 7.
+
+`build(ptx, function)` -> (head, load, codes, scales), plain functions for the device. ptx: the module of instructions and
+types, of which `at8`, `at16` and so on read shared memory by address; function: makes a function callable from others.
+    head(at, t, raw, o)                 reads what both parts share: raw[o : o + head]
+    load(at, p, t, raw, o)              reads the lane's words of part p: raw[o : o + words]
+    codes(raw, head, o, p, j, t)        -> words 2j and 2j + 1
+    scales(raw, head, o, p, t)          -> (scale, minimum), or (scale, scale, minimum, minimum) of `halves`
+at: int32 address of the run; raw: a local uint32 array, `head` and `o` places in it. Blocks behind a row's last are garbage:
+their activations are 0 and their scales are not used, but their codes must not lead out of a table. Reads up to 4 bytes behind
+a run. Nothing here imports a compiler.
+
+Numbers proper (`floats`) have runs of 32 weights, of which lane t has the eight from 8t on, and no codes:
+`build` -> (load(at, t, raw, o), pair(raw, o, k) -> weights 2k and 2k + 1 as float32).
+"""
+
+NATURAL = (0, 1, 2, 3, 4, 5, 6, 7)
+NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # weights 0 .. 15 in the low halves of 16 bytes, weights 16 .. 31 in the high ones
+ROWS = 16  # of a tile
+WARPS = 8  # of a block
+
+
+class Stream:
+    """See above. `nbytes`: of a run; `runs`: that a warp takes of a row at once, at most."""
+
+    def __init__(
+        self, nbytes, runs, head, words, build, order=NATURAL, bytes=0x3210, spread=False, mixed=0, signed=False, halves=False,
+        offset=0, minimum=False, table=None, floats=False,
+    ):  # fmt: skip
+        self.nbytes = nbytes
+        self.runs = runs
+        self.head = head
+        self.words = words
+        self.build = build
+        self.order = order
+        self.bytes = bytes
+        self.spread = spread
+        self.mixed = mixed
+        self.signed = signed
+        self.halves = halves
+        self.offset = offset
+        self.minimum = minimum
+        self.table = table
+        self.floats = floats
+        self.run = 32 if floats else 256
+        self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
+
+    def shared_bytes(self, columns, splits, runs, stages):
+        """Dynamic shared memory of linear_stream: zeros, activations, and stages whose rows are an odd number of 16 bytes apart."""
+        padded = (columns + self.run - 1) // self.run * self.run
+        pieces = (splits * runs * self.nbytes + 46) // 16 | 1
+        return 512 + 2 * padded + padded // 8 * self.meta + stages * ROWS * WARPS // splits * 16 * pieces
+
+
+def unaligned(ptx, count):
+    """Functions (address, raw, o): reads `count` words from any address into raw[o : o + count + 2]; and (raw, o, k) -> word k.
+    `more`: how many bits further that word begins."""
+    uint32, int32 = ptx.u32, ptx.i32
+
+    def read(start, raw, o):
+        aligned = int32(start & -4)
+        for i in range(count + 1):
+            raw[o + i] = ptx.at32(int32(aligned + 4 * i))
+        raw[o + count + 1] = uint32(uint32(start & 3) << uint32(3))
+
+    def word(raw, o, k, more):
+        return ptx.shf_r(raw[o + k], raw[o + k + 1], uint32(raw[o + count + 1] + more))
+
+    return read, word

@@ -1,0 +1,71 @@
+import numpy
+from matrices import NOTHING, Matrix, tiles
+from run import Case
+
+from reflex import quant
+from reflex.ops.gated import UNITS
+from reflex.quant.stream import WARPS
+from reflex.quant.types import TYPES
+
+
+def fast():
+    return [block for block in TYPES.values() if hasattr(quant.load(block.name), "STREAM")]
+
+
+def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False, grid=None, scale=1.0, flags=0, runs=1, stages=2):
+    x = random.standard_normal(columns, "float32") * numpy.float32(30)
+    norm = random.standard_normal(columns, "float32")
+    eps = 1e-6
+    h = x.astype(float)
+    rms = numpy.sqrt((h * h).mean() + eps)
+    if normed:
+        h = h * norm / rms
+    products = [m.values @ h + (m.bias if m.biased else 0) for m in matrices]
+    # rounding changes an activation by 1 / (2 * 8127) of its group's largest at most; in standard deviations
+    steps = numpy.abs(h).reshape(-1, 32).max(axis=1).repeat(32) / 8127 / numpy.sqrt(12)
+    noise = max(numpy.sqrt((m.values**2) @ (steps * steps)).max() for m in matrices) * 2
+    outs = [m.out for m in matrices]
+    if mode == 1:
+        outs = [random.standard_normal(m.rows, "float32") for m in matrices]
+        wanted = [out + scale * y for out, y in zip(outs, products, strict=True)]
+        noise *= abs(scale)
+    elif mode == 2:
+        unit = list(UNITS.values())[act]
+        wanted = [unit(products[0], products[1])]
+        noise *= max(1, numpy.abs(products[0]).max(), numpy.abs(products[1]).max())
+    else:
+        wanted = products
+    args = [x, norm, int(normed), eps, columns]
+    for m, out in zip(matrices, outs, strict=True):
+        args += m.arguments(out)
+    args += NOTHING * (3 - len(matrices)) + [mode + flags, act, scale, splits, runs, stages]
+    largest = min(numpy.abs(w).max() for w in wanted)  # each result is compared with its own largest value
+    name = matrices[0].block.name
+    record = quant.load(name).STREAM
+    return Case(
+        label, f"linear_stream_{name}", grid or (tiles(matrices) * splits + WARPS - 1) // WARPS, args,
+        {10 + 6 * i: w for i, w in enumerate(wanted)},
+        shared=record.shared_bytes(columns, splits, runs, stages), tolerance=3 * noise / largest + 1e-6,
+    )  # fmt: skip
+
+
+def cases():
+    """Every format, with segments that end early and begin anywhere; the rest with those that are unpacked fastest."""
+    random = numpy.random.default_rng(8)
+    for block in fast():
+        size = max(block.elements, 32)
+        columns = 1280 + size % 256
+        yield case("19", [Matrix(block, 19, columns, random)], columns, random, splits=2)
+    first, other = (next(b for b in fast() if b.elements == size) for size in (32, 256))
+    yield case("small", [Matrix(first, 1, 32, random)], 32, random, splits=8)
+    three = [Matrix(other, rows, 512, random, biased=rows == 17) for rows in (17, 15, 16)]
+    yield case("three", three, 512, random, normed=True)
+    pair = [Matrix(first, 40, 544, random), Matrix(first, 40, 544, random, biased=True)]
+    for splits in (1, 4):
+        yield case(f"gated-{splits}", pair, 544, random, mode=2, act=splits // 4, splits=splits, normed=True)
+    yield case("late", pair[:1], 544, random, flags=4)
+    yield case("beside", pair[:1], 544, random, flags=8)
+    some = [Matrix(first, 50, 2304, random, biased=True)]
+    for splits in (1, 2, 4, 8):
+        turns = {"grid": 1 if splits == 2 else None, "runs": (4, 2)[splits % 2] if splits < 4 else 1, "stages": 1 + splits % 2}
+        yield case(f"add-{splits}", some, 2304, random, mode=1, splits=splits, scale=0.5, **turns)
