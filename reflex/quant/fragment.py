@@ -30,9 +30,8 @@ row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the lo
 are read as the last: their activations must be 0. Words of skipped loads must not be unpacked: they may be places in a
 table. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
 
-Kernels are made for every format with one token and with up to 16 (linear_row, linear_rows). Those for other numbers of
-tokens, and those that take several formats in one launch, cost as much to build and to load again: `tiled` formats have
-them, others become MANY first.
+Kernels are made for every format with up to 16 tokens (linear_rows). Those for other numbers of tokens cost as much to build and to
+load again: `tiled` formats have them, others become MANY first.
 """
 
 MANY = "F16"  # the format that weights of formats which are not tiled take for many tokens

@@ -24,8 +24,8 @@ REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
-BLOCK_BYTES = {"sm_75": 65536, "sm_80": 166912, "sm_90": 232448, "sm_100": 232448}  # of shared memory that a block may have
-LEAST_BLOCK_BYTES = 101376  # on other devices
+BLOCK_BYTES = {"sm_75": 65536, "sm_90": 232448, "sm_100": 232448}  # of shared memory that a block may have, by kernels
+LEAST_BLOCK_BYTES = 101376  # for others, whose least device is 8.6
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
