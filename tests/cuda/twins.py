@@ -239,7 +239,7 @@ def products(x, parts, mode, act, scale, whole=32):
 
 
 @twin(r"linear_(stream|dot)_\w+")
-def linear_row(kind, grid, x, norm, normed, eps, columns, *rest):
+def linear_one(kind, grid, x, norm, normed, eps, columns, *rest):
     h = x[None, :columns]
     if normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
