@@ -159,8 +159,8 @@ def few_rows(kernel, values):
 def one_row(kernel, values):
     """All units at once, or as many blocks as run at once."""
     units = ceil(sum(ceil(count, 16) for _, count in matrices(values, 5, 6)) * values[-3], kernel.threads // 32)
-    shared = stream_of(kernel).shared_bytes(values[4], *values[-3:]) + STATIC + 1024
-    room = (products.BLOCK_BYTES["sm_90"] + 1024) // shared
+    shared = stream_of(kernel).shared_bytes(values[4], *values[-3:]) + STATIC + products.RESERVED
+    room = Images.multiprocessor_shared_bytes // shared
     return (min(units, MULTIPROCESSORS * min(65536 // (REGISTERS * kernel.threads), room)),)
 
 

@@ -24,8 +24,7 @@ REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
-BLOCK_BYTES = {"sm_75": 65536, "sm_90": 232448, "sm_100": 232448}  # of shared memory that a block may have, by kernels
-LEAST_BLOCK_BYTES = 101376  # for others, whose least device is 8.6
+RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
@@ -126,17 +125,18 @@ class Products(Batch):
         """(warps that share a tile by columns, runs, stages), blocks and shared memory of linear_stream: as many runs at once as
         leave room for two blocks, then whichever is done first with the blocks that run at once."""
         record, found = load(by_id(sizes[0][0]).name).STREAM, self.image.kernel(kernel)
-        tiles, whole = sum(blocks(size[2], TILE) for size in sizes), BLOCK_BYTES.get(self.image.target, LEAST_BLOCK_BYTES) + 1024
+        tiles, whole = sum(blocks(size[2], TILE) for size in sizes), self.image.multiprocessor_shared_bytes
+        limit = min(self.image.block_shared_bytes, whole // 2 - RESERVED) - found.shared
         registers = blocks(found.registers, 8) * 8 * 32 * WARPS
 
         def layout(splits):
             """((time in segments, runs from smallest to largest), splits, runs, stages, blocks, shared memory)."""
             for runs, stages in ((4, 2), (2, 2), (1, 2), (1, 1)):
                 shared = record.shared_bytes(columns, splits, runs, stages)
-                fits = (runs, stages) == (1, 1) or 2 * (shared + found.shared + 1024) <= whole
+                fits = (runs, stages) == (1, 1) or shared <= limit
                 if fits and runs <= record.runs and (runs == 1 or splits * runs * record.run <= up(columns, 256)):
                     break
-            most = max(1, min(REGISTERS // registers, whole // (shared + found.shared + 1024))) * self.multiprocessors
+            most = max(1, min(REGISTERS // registers, whole // (shared + found.shared + RESERVED))) * self.multiprocessors
             units = blocks(tiles * splits, WARPS)
             spent = blocks(units, most) * blocks(columns, splits * runs * record.run) * (runs + 0.5)
             return spent, splits, runs, stages, min(units, most), shared
