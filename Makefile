@@ -53,7 +53,7 @@ docs/help.md: $(VENV)/.ready
 docs/api.md: $(VENV)/.ready
 	$(BIN)/python -m reflex.lab.page > $@
 
-docs/families.md docs/formats.md docs/decisions.md: $(VENV)/.ready
+docs/families.md docs/formats.md docs/decisions.md docs/quantization.md: $(VENV)/.ready
 	$(BIN)/python bench/readme.py
 
 clean:
