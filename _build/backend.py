@@ -181,6 +181,15 @@ def _starter(program, source):
     return program[: -elf.FACTS] + elf.facts(python, f"{home}/python")
 
 
+def _manifest():
+    """The manifest of cache/ without what it says of single kernels, which only a build asks."""
+    manifest = json.loads((ROOT / "cache" / "manifest.json").read_text())
+    for files in ("host", "encode", "cuda"):
+        for entry in manifest.get(files, {}).values():
+            entry.pop("kernels", None)
+    return json.dumps(manifest, indent=1)
+
+
 def _write_wheel(directory, targets, source=None):
     """Write the wheel; `source` is the tree of an editable install. Returns the file name."""
     project, tag = _settings()["project"], _tag(targets)
@@ -190,7 +199,8 @@ def _write_wheel(directory, targets, source=None):
         for path in _files(ROOT / "reflex"):
             if path.relative_to(ROOT).parts[:2] not in (("reflex", "kernels"), ("reflex", "cache")):
                 wheel.add(str(path.relative_to(ROOT)), path.read_bytes())
-        for path in (ROOT / "cache" / "manifest.json", *sorted((ROOT / "cache").glob("*.bin"))):
+        wheel.add("reflex/cache/manifest.json", _manifest())
+        for path in sorted((ROOT / "cache").glob("*.bin")):
             wheel.add(f"reflex/cache/{path.name}", path.read_bytes())
         command = [sys.executable, "-IS", str(HERE / "bundle.py"), str(ROOT)]
         wheel.add(f"reflex/cache/{bundle.file_name()}", subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

@@ -27,6 +27,7 @@ STAGES = (  # what a request imports in one go, in this order
 )
 HEAD = 16384  # as reflex/bundle.py and the launcher read it
 NO_LINES = 0xF8  # an entry of a table of lines: no location; its lowest three bits are the units less one
+UNUSED = "TINY"  # what arch/ holds for the tests
 BY_NAME = ("reflex.arch", "reflex.worker.requests")  # packages whose modules are imported by computed names
 
 
@@ -94,13 +95,19 @@ def groups(root):
 
 
 def _code(root, path):
-    """The code of a module, without the docstrings of functions and classes and the lines of instructions: nothing asks for them
-    there, since --trace imports the modules, and they are a quarter of what a start reads."""
+    """The code of a module, without the docstrings of functions and classes, the lines of instructions and what only tests read:
+    nothing asks for them there, since --trace imports the modules, and they are a quarter of what a start reads."""
     tree = ast.parse(path.read_bytes())
+    tree.body = [node for node in tree.body if not _assigns(node, UNUSED)]
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node, clean=False) is not None:
             node.body[:1] = [] if node.body[1:] else [ast.copy_location(ast.Pass(), node.body[0])]
     return _without_lines(compile(tree, str(path.relative_to(root)), "exec", dont_inherit=True))
+
+
+def _assigns(node, name):
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    return any(getattr(target.value if isinstance(target, ast.Subscript) else target, "id", "") == name for target in targets)
 
 
 def _without_lines(code):

@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
 import process
 import pytest
@@ -16,6 +18,10 @@ NOBODY = 2000  # a user id without a name, a home or a file
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     tiny.write("llama-smollm", path)
+    for folder in (path, *path.parents):  # nobody may read it
+        if folder == Path(tempfile.gettempdir()):
+            break
+        folder.chmod(folder.stat().st_mode | 0o055)
     return path
 
 
@@ -35,11 +41,8 @@ def line_of(done, code, category, *words):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
-def test_a_user_who_may_write_nowhere(model, answer, tmp_path_factory):
+def test_a_user_who_may_write_nowhere(model, answer):
     """Neither the package nor its cache nor a home can be written to."""
-    for folder in (model, *model.parents):
-        if str(folder).startswith(str(tmp_path_factory.getbasetemp().parent)):
-            folder.chmod(folder.stat().st_mode | 0o055)
     argv = process.words("system1", model, *SYSTEM1)
     other = {"cwd": "/", "user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True}
     try:

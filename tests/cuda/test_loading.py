@@ -34,7 +34,7 @@ WIDE = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forward":
 STARTS = [
     ("llama-smollm", "Q4_K", WIDE, 145, 290),
     ("llama-smollm", "Q8_0", WIDE, 155, 290),
-    ("llama-smollm", "IQ2_XXS", WIDE, 165, 175),
+    ("llama-smollm", "IQ2_XXS", WIDE, 170, 180),
     ("qwen3moe", "Q4_K", {**WIDE, "experts": (8, 2, 256)}, 470, 480),
 ]
 

@@ -26,7 +26,8 @@ TILE_BYTES = 49920  # of dynamic shared memory
 SIMPLE_EXPERTS = 128  # that kernels for one row choose from by themselves
 STRAND = 16  # threads
 ROOMY = 30  # words of weights of a strand's rows, above which it has one row in expert_down, from shared memory
-SHARED_BYTES = 96 << 10  # of it that expert_down may take
+SHARED_BYTES = 96 << 10  # of it that expert_down may take, where a block may have it
+STATIC_BYTES = 1 << 10  # what expert_down has beside that, at most
 
 
 class ExpertLowering(Lowering):
@@ -137,7 +138,7 @@ class ExpertLowering(Lowering):
         kernel, line = self.image.kernel("expert_down_" + name), row_bytes(kind, columns)
         staged = 2 * load(name).DOT.words >= ROOMY
         aligned = stride % 16 == 0 and offset(self._matrix(record.down)) % 16 == 0
-        most = min(SHARED_BYTES, self.image.block_shared_bytes)
+        most = min(SHARED_BYTES, self.image.block_shared_bytes - STATIC_BYTES)
 
         def shared(splits):
             rows = kernel.threads // STRAND // splits if staged else 0
