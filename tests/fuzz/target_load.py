@@ -51,10 +51,11 @@ class Target:
 
     def run(self, data):
         self.path.write_bytes(data[1:])
-        file = plan = None
+        file = words = plan = None
         try:
             file = open_model(str(self.path))
-            ids = tokenizer.load(file).encode(TEXT)[:4] or [0]
+            words = tokenizer.load(file)
+            ids = words.encode(TEXT)[:4] or [0]
             spec = load_spec(file)
             context = spec.context_length if data[0] % 8 == 0 else min(spec.context_length, 64)
             plan = Plan(file, build(spec, context), context, 1)
@@ -68,8 +69,7 @@ class Target:
                 raise AssertionError(line) from error
             return error.category
         finally:
-            if plan:
-                plan.close()
-            if file:
-                file.close()
+            for opened in (plan, words, file):
+                if opened:
+                    opened.close()
         return "computes"

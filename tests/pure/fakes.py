@@ -8,6 +8,7 @@ import random
 from array import array
 from hashlib import blake2b
 
+from reflex import native
 from reflex.sample import choose, penalize, uniform
 
 PIECES = ["is ", " is", " Paris", " Lon", "don", " the", "the", "aa", " b", "\n\n", "\u00e9", "ab", " P"]
@@ -25,6 +26,15 @@ class FakeTokenizer:
         self.eog = frozenset((1, 2))
         self._known = {piece: token for token, piece in enumerate(self.pieces)}
         self._longest = max(map(len, self.pieces))
+        self._memory = None
+
+    def layout(self):
+        """As Vocabulary.layout: what constraints read."""
+        data = b"".join(len(piece).to_bytes(8, "little") + piece for piece in self.pieces)
+        if self._memory is None:
+            self._memory = native.alloc(len(data))
+            native.view(self._memory.address, len(data))[:] = data
+        return (self._memory.address, len(data), self.size), 0, "plain", {0: 3}
 
     def encode(self, text, add_special=True, parse_special=True, starts=True):
         data = text.encode() if isinstance(text, str) else bytes(text)
