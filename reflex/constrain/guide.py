@@ -14,7 +14,7 @@ from .. import native
 from ..errors import InvalidInputError
 from ..sample import uniform
 from .grammar import NEVER, RARE
-from .states import DEAD, FULL, IMPOSSIBLE, NEAR, ROOM, UNKNOWN, States
+from .states import DEAD, FEW, FULL, IMPOSSIBLE, NEAR, ROOM, UNKNOWN, States
 from .words import Words
 
 TABLE, COSTS, EXACT, TEXT, ENTRIES, FIRST, PENDING, MISSING, INEXACT = range(9)  # int64 of kernels/host/constrain.py
@@ -101,6 +101,10 @@ class Constraint:
         known = states.exact[state]
         if known >= 0:
             return known
+        cost = states.costs[state]
+        if cost >= IMPOSSIBLE or cost % FEW >= ROOM - 64:  # its bytes: more states than there is room for, so nothing is walked
+            states.exact[state] = IMPOSSIBLE
+            return IMPOSSIBLE
         chain, text = [state], bytearray()
         room = ROOM - 64 - len(states.places)
         while states.costs[chain[-1]] and states.exact[chain[-1]] < 0 and len(text) < room:
