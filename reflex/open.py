@@ -88,13 +88,15 @@ def _plan(name, asked, gpu, note, arguments, workers):
 
 def _tokenizer(file, prompt):
     """(tokenizer, (prompt, its ids) or None)."""
-    from .session import prompt_ids
+    from .session import EARLY, prompt_ids
     from .tokenizer import load
 
     tokenizer = load(file)
     if callable(prompt):
         prompt = prompt(file, tokenizer)
-    return tokenizer, None if prompt is None else (prompt, prompt_ids(tokenizer, prompt))
+    if prompt is None or len(prompt) > EARLY:  # whether a long text may fit is known only with the context
+        return tokenizer, None
+    return tokenizer, (prompt, prompt_ids(tokenizer, prompt))
 
 
 def _program(file, context):

@@ -10,6 +10,8 @@ longest prefix that the cache still holds and computes the rest.
 from .errors import ContextOverflowError, InvalidInputError, StateError
 from .program.records import BATCH
 
+EARLY = 1 << 20  # bytes of a text that is tokenized without asking whether the context can hold it
+
 
 class Batch:
     """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
@@ -99,10 +101,12 @@ class Session:
             return checked_ids(text, self.plan.vocabulary)
         if self._encoded and self._encoded[0] == text:
             return list(self._encoded[1])
+        self._may_fit(text)
         return prompt_ids(self.tokenizer, text)
 
     def continued(self, text):
         """Token ids of a `text` that comes behind tokens which stay as they are."""
+        self._may_fit(text)
         return self.tokenizer.encode(raw(text), add_special=False, starts=False)
 
     def extended(self, prompt, text):
@@ -110,6 +114,15 @@ class Session:
         if isinstance(prompt, (list, tuple)):
             return [*prompt, *self.continued(text)]
         return self.encode(prompt + text)
+
+    def _may_fit(self, text):
+        """Refuse a text whose tokens exceed the context however long they are: tokenizing takes up to 54 bytes for each of its."""
+        size = len(text) if hasattr(text, "__len__") else 0
+        if size > EARLY:
+            longest = self.tokenizer.longest()
+            if longest and size > longest * self.context:
+                expected, found = f"at most {self.context} tokens", f"{size} bytes, at least {-(-size // longest)} tokens"
+                raise ContextOverflowError("the text does not fit the context", expected, found, remedy="shorten the prompt")
 
     def reserve(self, prompt, wanted):
         """Refuse a timeline of `prompt` + `wanted` tokens that the context cannot hold; nothing has been computed yet."""

@@ -87,6 +87,10 @@ class Tokenizer:
         """The bytes a token stands for; empty for control tokens where not `special`, and for unused ones."""
         return self._words.piece(token, special)
 
+    def longest(self):
+        """The most bytes of a text that one token can stand for; 0 where white space may vanish, so that there is no most."""
+        return 0 if self._words.strips() else max(len(self._words.spelling(token)) for token in range(self.size))
+
     def layout(self):
         """Where the strings of all tokens lie and how to read them; see Vocabulary.layout."""
         return self._words.layout()

@@ -253,6 +253,10 @@ class Vocabulary:
             view[2 * i + 1], view[2 * i + 2] = token, kind
         return at
 
+    def strips(self):
+        """True where a special token swallows the white space beside it."""
+        return self._strips_after() or self._row.strip_before is not None
+
     def _strips_after(self):
         return self._algorithm == "spm" and pretypes.strips_after(self._file.s("general.name", ""))
 

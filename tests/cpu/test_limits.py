@@ -53,3 +53,30 @@ def test_the_last_place_is_filled(path, wide, size):
         assert made.token_ids == wide.generate(IDS[: size - 1], max_tokens=1).token_ids
         half = IDS[: size // 2]
         assert model.generate(half).token_ids == wide.generate(half, max_tokens=size - size // 2).token_ids
+
+
+def test_a_text_that_no_context_can_hold_is_refused_before_it_is_tokenized(path, wide):
+    """Counted: the tokenizer's scratch, up to 54 bytes for each byte of one long word, is never asked for. At the longest text
+    that might fit, the tokens are counted."""
+    tokenizer = wide.tokenizer
+    longest = tokenizer.longest()
+    assert longest == max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.size))
+    most = longest * 1024
+    with reflex.load(path, backend=wide.backend, threads=1) as model:
+        asked = []
+        encode = model.tokenizer._words.encode
+        model.tokenizer._words.encode = lambda data, *rest: asked.append(len(data)) or encode(data, *rest)
+        size = max(most, 1 << 20) + 1
+        found = f"at most 1024 tokens; found {size} bytes, at least {-(-size // longest)} tokens"
+        text = "a" * size
+        for ask in (
+            lambda: model.generate(text, max_tokens=1),
+            lambda: model.system1(text.encode(), ["b", "c"]),
+            lambda: model.logits(text),
+        ):
+            with pytest.raises(ContextOverflowError, match=found):
+                ask()
+        assert asked == []
+        with pytest.raises(ContextOverflowError, match=f"at most 1024 tokens; found {(1 << 20)} prompt"):
+            model.generate("\x07" * (1 << 20), max_tokens=1)
+        assert asked == [1 << 20]
