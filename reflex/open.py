@@ -9,7 +9,7 @@ from posix import sched_getaffinity
 
 from . import demo
 from .backends import choice
-from .errors import DeviceError, InvalidInputError, KernelCacheError
+from .errors import DeviceError, InvalidInputError, KernelCacheError, UnsupportedError
 from .gguf import reader
 
 MOST_THREADS = 16  # more only wait for each other at the barriers between steps
@@ -74,7 +74,7 @@ def _plan(name, asked, gpu, note, arguments, workers):
             if warning := gpu.warning():
                 note(f"reflex: warning: {warning}")
             return name, plan
-        except (DeviceError, KernelCacheError) as error:
+        except (DeviceError, KernelCacheError, UnsupportedError) as error:
             if asked != "auto":
                 raise
             note(f"reflex: backend cpu, because the GPU cannot be used: {error}")

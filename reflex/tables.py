@@ -29,7 +29,7 @@ COLUMNS = ("block", "heads", "positions", "feed_forward", "window", "experts")
 SAID = {"norm", "parallel", "head_norm", "head_norm_at", "head_norm_if", "positions", "rope", "rope_on"}
 SAID |= {"act", "gate"}
 SAID |= {"window", "window_if", "window_every", "window_layers", "experts", "gating", "renormalize", "choice_bias", "shared"}
-SAID |= {"shared_gate"}
+SAID |= {"shared_gate", "latent"}
 
 
 def families():
@@ -73,6 +73,8 @@ def _block(f):
 
 
 def _heads(f):
+    if f["latent"]:
+        return "both compressed"
     if f["head_norm"] is None:
         return ""
     stored = ", where stored" if f["head_norm_if"] == "stored" else ""

@@ -18,7 +18,11 @@ from reflex.quant.types import by_name, row_bytes
 UNCACHED = 192 << 20  # bytes of weights that no last-level cache keeps between two runs
 
 
-MATRICES = ("linear", 2), ("expert_linear", 3)  # operation and dimensions of the weights that may lie in any block format
+MATRICES = (
+    ("linear", 2),
+    ("expert_linear", 3),
+    ("head_linear", 3),
+)  # operation and dimensions of the weights that may lie in any block format
 
 
 class File:
@@ -79,7 +83,7 @@ class OneStep:
         self.tables = [self._table(program, copy) for copy in range(copies)]
         self.turn = 0
         if "slots" in words:
-            self._earlier(arrays[1], arrays[2], words["slots"][0])
+            self._earlier(arrays[1:ins], words["slots"][0])
         for name, array in zip(program.steps[0].ins, arrays[:ins], strict=True):
             put(self.memory.buffer(name), array[-rows:].ravel(), "float32")
         self._fill_cells(rows, words)
@@ -105,6 +109,9 @@ class OneStep:
             program.caches.append((args["kv_heads"], args["key_dim"], args["value_dim"]))
             program.widths[out] = args["heads"] * args["value_dim"]
             args["layer"] = 0
+        if op == "latent_attention":
+            program.caches.append((1, args["key_dim"], 0))
+            args["layer"] = 0
         weights = tuple(text.split()[0] for text in outer["weights"])
         program.steps.append(Step(op, out, tuple(names), weights, args))
         program.layers.append(1)
@@ -125,8 +132,10 @@ class OneStep:
                 copies = wanted or max(1, UNCACHED // size)
                 self.blocks = array.ravel().view(numpy.uint8) if block is plain else random_blocks(block, array.size, random)
                 self.file.add(name, block, shape, self.blocks, copies)
-                self.program.widths[step.out] = step.args.get("used", 1) * step.args.get("rows", (0, shape[1]))[1]
-                self.macs = case["rows"] * self.program.widths[step.out] * shape[0]
+                made = step.args.get("used", 1) * step.args.get("rows", (0, shape[1]))[1]
+                self.macs = case["rows"] * made * shape[0]
+                if op != "head_linear":  # whose output holds more than products
+                    self.program.widths[step.out] = made
             else:
                 self.file.add(name, plain, shape, array.ravel().view(numpy.uint8))
         return copies
@@ -155,10 +164,10 @@ class OneStep:
             tensor.address = address
         return self.memory.places["step table"], steps
 
-    def _earlier(self, keys, values, count):
+    def _earlier(self, cached, count):
         """Let the cache hold the first `count` slots, as an evaluation of those tokens would have left it."""
         if count:
-            for name, array in zip(self.program.steps[0].ins[1:], (keys, values), strict=True):
+            for name, array in zip(self.program.steps[0].ins[1:], cached, strict=True):
                 put(self.memory.buffer(name), array[:count].ravel(), "float32")
             self._fill_cells(count, {"slots": [0]})
             self.run()

@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import tiny_experts
+import tiny_latent
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
@@ -44,7 +45,8 @@ TOKENIZERS = {
     "command-r": ("gpt2", "command-r", ["<PAD>", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"], 1, 2, True),
     "gpt-4o": ("gpt2", "gpt-4o", ["<|endoftext|>", "<|end|>"], 0, 1, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
-} | tiny_experts.TOKENIZERS
+}
+TOKENIZERS |= tiny_experts.TOKENIZERS | tiny_latent.TOKENIZERS
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
 LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
@@ -159,7 +161,7 @@ VARIANTS = {
     "glm4-sections": ("glm4", {"keys": {"rope.dimension_sections": [3, 2, 1, 0]}}),
     "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }
-MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS | tiny_experts.VARIANTS
+MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS | tiny_experts.VARIANTS | tiny_latent.VARIANTS
 
 
 class Model:
@@ -182,7 +184,7 @@ class Model:
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
         self.branch = facts.get("branch", 1.0)  # size of what the halves of a block add: in deep models they are small
-        for name, default in tiny_experts.FACTS.items():
+        for name, default in (tiny_experts.FACTS | tiny_latent.FACTS).items():
             setattr(self, name, facts.get(name, default))
 
     def metadata(self):
@@ -201,6 +203,8 @@ class Model:
             keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
         if self.family.rope == "norm":
             keys["rope.dimension_count"] = self.head_dim
+        if self.latent:
+            keys |= tiny_latent.metadata(self)
         keys |= tiny_experts.metadata(self) | self.keys
         keys = {key: value for key, value in keys.items() if value is not None}
         return {key[1:] if key[0] == "/" else f"{self.architecture}.{key}": value for key, value in keys.items()}
@@ -249,9 +253,12 @@ class Model:
             yield "attn_q_norm.weight", shape(heads)
             yield "attn_k_norm.weight", shape(kv_heads)
         matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)] if kv_heads else []
+        if self.latent:
+            yield from tiny_latent.shapes(self)
+            matrices = []
         if self.fused:
             matrices = [("attn_qkv", q + 2 * k, width)]
-        matrices += [("attn_output", width, q if kv_heads else width)] if heads else []
+        matrices += [("attn_output", width, q if kv_heads else width)] if heads and not self.latent else []
         if self.family.sinks:
             yield "attn_sinks.weight", (heads,)
         if i >= self.layers:

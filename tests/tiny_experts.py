@@ -6,10 +6,12 @@ The TINY record of a family with experts has besides the sizes of every model
     dense       leading layers without experts
     every       of the layers behind them every n-th has experts, counted from the first layer of all
     drafts      trailing layers that do not run, with the tensors of a predicting head
+    fused_experts       gate and up lie in one stack
     expert_biases, choice_bias      which optional vectors the file has
 """
 
 FACTS = {"expert_biases": False, "choice_bias": False, "experts": (), "shared": 0, "dense": 0, "every": 1, "drafts": 0}
+FACTS |= {"fused_experts": False}
 TOKENIZERS = {  # as those of tests/tiny.py
     "bailingmoe": ("gpt2", "bailingmoe", ["<|startoftext|>", "<|endoftext|>"], 0, 1, False),
     "bailingmoe2": ("gpt2", "bailingmoe2", ["<|startoftext|>", "<|endoftext|>"], 0, 1, False),
@@ -95,7 +97,11 @@ def shapes(model):
     """The tensors of a feed-forward with experts as (name, numpy shape), without the layer before the name."""
     (count, _, width), outer, family = model.experts, model.width, model.family
     yield "ffn_gate_inp.weight", (count, outer)
-    stacks = {"ffn_gate_exps": (width, outer), "ffn_up_exps": (width, outer), "ffn_down_exps": (outer, width)}
+    stacks = (
+        {"ffn_gate_up_exps": (2 * width, outer), "ffn_down_exps": (outer, width)}
+        if model.fused_experts
+        else {"ffn_gate_exps": (width, outer), "ffn_up_exps": (width, outer), "ffn_down_exps": (outer, width)}
+    )
     for role, (rows, columns) in stacks.items():
         yield f"{role}.weight", (count, rows, columns)
         if model.expert_biases:

@@ -50,6 +50,10 @@ def read_sizes(file, architecture, family):
         read_experts(file, key, family, spec)
     read_rotations(file, key, family, spec)
     read_scales(file, key, family, spec)
+    if family.latent:
+        from .latent import read_latent  # an import that most files need not wait for
+
+        read_latent(file, key, family, spec)
     return spec
 
 
@@ -110,7 +114,7 @@ def read_layers(file, key, family, spec):
         layer.key_dim = key_dim
         layer.value_dim = value_dim
         layer.feed_forward = feed_forward[i]
-        layer.experts = None
+        layer.experts = layer.latent = None
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
         layer.window = windows[i]

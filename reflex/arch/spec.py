@@ -26,6 +26,8 @@ FAMILY_DEFAULTS = {
     # head, by weights of its own)
     "head_norm_if": "always",  # always | stored (where the file has the tensors)
     "head_norm_at": "before rope",  # "before rope" | "after rope"
+    "latent": None,  # queries, keys and values by way of compressed ones (arch/latent.py): None | "same strength" (the rotated
+    # dimensions have YaRN's strength for all dimensions) | "strength 1"
     # positions
     "positions": False,  # position_embd is added to the embedding
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2) | None: nothing rotates
@@ -121,8 +123,8 @@ class Layer:
     """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
     __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "experts", "feed_forward", "ffn_norm", "ffn_out_norm")
-    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "o", "parallel", "q", "q_norm", "rope", "scale")
-    __slots__ += ("sinks", "up", "v", "value_dim", "window")
+    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "o", "parallel", "q", "q_norm", "rope")
+    __slots__ += ("scale", "sinks", "up", "v", "value_dim", "window")
 
 
 class Spec:

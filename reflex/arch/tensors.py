@@ -113,7 +113,11 @@ def read_attention(taken, family, start, layer, width):
     """Matrices and head norms; None for what a layer without heads or without keys lacks."""
     layer.q = layer.k = layer.v = layer.o = layer.q_norm = layer.k_norm = None
     layer.sinks = taken.need(f"{start}{names.ATTN_SINKS}.weight", (layer.heads,)) if family.sinks else None
-    if layer.kv_heads:
+    if layer.latent:
+        from .latent import read_latent_tensors  # an import that most files need not wait for
+
+        read_latent_tensors(taken, start, layer, width)
+    elif layer.kv_heads:
         read_qkv(taken, start, layer, width, "qkv" in family.biases)
         biased = "attn_output" in family.biases
         layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width, biased)

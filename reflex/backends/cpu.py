@@ -127,11 +127,12 @@ class Memory:
         return [(base + keys, base + values) for keys, values in offsets]
 
     def attention_block(self, args, queries, out, keys, values, rows, chosen, sinks):
-        """A parameter block for the attention step of one layer; order as in kernels/host/attention.py."""
+        """A parameter block for the attention step of one layer; order as in kernels/slots.py."""
         cache_keys, cache_values = self.caches[args["layer"]]
+        window = args["window"] or -args.get("chunk", 0)
         words = (
             queries, out, cache_keys, cache_values, args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"],
-            self.capacity, float_bits(args["scale"]), args["window"] or 0, float_bits(args["softcap"] or 0.0), rows,
+            self.capacity, float_bits(args["scale"]), window, float_bits(args["softcap"] or 0.0), rows,
             self.wanted if chosen else self.every, self.batch, self._scratch, self._attention_bytes(), keys, values,
             self.token_count, sinks,
         )  # fmt: skip
@@ -370,7 +371,7 @@ class Plan:
 
 
 def lists_of_runs(runs):
-    """Words of LISTS (kernels/host/attention.py): per token the address of its list or 0, then the lists; neighbours share one."""
+    """Words of LISTS (kernels/slots.py): per token the address of its list or 0, then the lists; neighbours share one."""
     places, lists, last = [], [], ()
     for own in runs:
         if own and own is not last:

@@ -15,6 +15,7 @@ from .layers import facts
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
 QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
+ELSEWHERE = ("further", "experts", "latent")  # files of operations that few families have, in the order of the search
 ALL = "all"  # a thread may read everything
 ONE = 0x3F800000  # 1.0 as float32 bits
 
@@ -28,16 +29,11 @@ def float_bits(value):
 
 def elsewhere(op):
     """What lowers an operation that few families have: f(lowering, step). UnsupportedError where nothing does."""
-    from . import further
-
-    lower = getattr(further, op, None)
-    if lower is None:
-        from . import experts
-
-        lower = getattr(experts, op, None)
-    if lower is None:
-        raise UnsupportedError(f"the cpu backend has no operation {op!r}")
-    return lower
+    for file in ELSEWHERE:
+        lower = getattr(__import__(f"{__package__}.{file}", None, None, (op,)), op, None)
+        if lower is not None:
+            return lower
+    raise UnsupportedError(f"the cpu backend has no operation {op!r}")
 
 
 class Template:
@@ -194,8 +190,8 @@ class Lowering:
         return self.file.tensors[name]
 
     def norm_weights(self, step):
-        """Address of the float32 weights of a norm."""
-        return self.floats(step.weights[0])
+        """Address of the float32 weights of a norm, 0 where it has none."""
+        return 0 if step.weights[0] is None else self.floats(step.weights[0])
 
     def matrix(self, step):
         """Address of the first weight row of a linear step."""
@@ -296,8 +292,9 @@ class Lowering:
         """A norm of every head of a buffer."""
         out, heads, m = step.out, step.args["heads"], self.memory
         division, _, count = self._heads(out, heads)
-        w, eps = self.norm_weights(step), float_bits(step.args["eps"])
-        row = (m.buffer(out), w, heads, step.args["head_dim"], count, 4 * self.width(out), eps)
+        w, eps, size = self.norm_weights(step), float_bits(step.args["eps"]), step.args["head_dim"]
+        normed = min(size, self.tensor(step.weights[0]).elements) if step.weights[0] else size
+        row = (m.buffer(out), w, heads, size, count, 4 * self.width(out), eps, normed)
         self.add(kernel, row, ((out, division),), ((out, division),), ((1, self.norm_weights),))
 
     def _head_rmsnorm(self, step):
@@ -311,7 +308,7 @@ class Lowering:
         tokens = m.wanted if chosen else m.every
         neox = 1 if rope.style == "neox" else 0
         row = (
-            m.buffer(out),
+            m.buffer(out) + 4 * step.args.get("first", 0),
             m.angles(index),
             len(rope.frequencies),
             heads,

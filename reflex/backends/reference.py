@@ -85,6 +85,7 @@ class Plan:
         self._logits = np.zeros((0, program.vocabulary), np.float32)
         self._batch, self._first = None, 0  # the latest; the output whose logits come first
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
+        self._state |= {"latent_attention": self._latent_attention}
         self._state |= {"add_position": self._add_position, "temper": self._temper, "expert_linear": self._expert_linear}
 
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
@@ -204,6 +205,11 @@ class Plan:
         ins += map(self.weight, step.weights)
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]
+
+    def _latent_attention(self, batch, step, ins, args):
+        ins[1] = self._append(self._keys, args.pop("layer"), batch.slots, ins[1])
+        for name in ("slots", "positions", "shared", "branch", "runs"):
+            args[name] = [getattr(batch, name)[r] for r in batch.rows[step.out]]
 
     def _expert_linear(self, batch, step, ins, args):
         ins += [Stack(self.file.tensors[step.weights[0]]), self.weight(step.weights[1])]

@@ -14,17 +14,19 @@ def pattern(q, keys, step, sinks, positions):
 
     q [rows, heads, key_dim] at `positions`, keys [slots, kv_heads, key_dim] of the positions 0, 1, 2, ..."""
     args = step.args
-    group = args["heads"] // args["kv_heads"]
+    group = args["heads"] // keys.shape[1]
     slots = np.arange(len(keys))
     ago = np.asarray(positions)[:, None] - slots
     hidden = ago < 0
-    if args["window"]:
+    if args.get("window"):
         hidden |= ago >= args["window"]
+    if args.get("chunk"):
+        hidden |= slots // args["chunk"] < np.asarray(positions)[:, None] // args["chunk"]
     more = 0 if sinks is None else 1
     found = np.empty((args["heads"], len(q), len(keys) + more), np.float32)
     for head in range(args["heads"]):
         scores = product(q[:, head], keys[:, head // group]) * np.float32(args["scale"])
-        if args["softcap"]:
+        if args.get("softcap"):
             scores = np.float32(args["softcap"]) * np.tanh(scores / np.float32(args["softcap"]))
         scores[hidden] = -np.inf
         if more:

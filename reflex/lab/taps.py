@@ -13,6 +13,7 @@ from ..records import Record, table
 
 WALKED = ("reference", "cpu")  # backends that can be stopped between steps, see walk.py
 EVERYWHERE = (*WALKED, "cuda")
+ATTENTIONS = ("attention", "latent_attention")  # operations that have a pattern
 HIDDEN = ("embedding", "layers.*.residual_out", "final_norm")  # what `trace` reads where nothing is named
 STEPS = ("attention", "heads", "router")  # taps that are shown in a shape of their own
 MEANINGS = {
@@ -119,7 +120,7 @@ def layer_points(program, first, last, stream):
     sums = [n for n in range(first, last) if program.steps[n].op == "add" and program.steps[n].out == stream]
     for number in range(first, last):
         step = program.steps[number]
-        if step.op == "attention":
+        if step.op in ATTENTIONS:
             heads, looked_at = step.args["heads"], "columns + 1" if step.weights else "columns"
             yield "attention", number + 1, step.out, (heads, "rows", looked_at), step
             yield "heads", number + 1, step.out, ("rows", heads, step.args["value_dim"]), step

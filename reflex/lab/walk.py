@@ -83,7 +83,10 @@ class ReferenceWalk(Walk):
 
     def cached(self, step, slots):
         """Keys [slots, kv_heads, key_dim] and values [slots, kv_heads, value_dim] of the layer of an attention step."""
-        return [kept[:slots].reshape(slots, step.args["kv_heads"], -1) for kept in self.plan.cached(step.args["layer"])]
+        kept = [kept[:slots] for kept in self.plan.cached(step.args["layer"])]
+        if step.op == "latent_attention":
+            return latent(kept[0], step)
+        return [part.reshape(slots, step.args["kv_heads"], -1) for part in kept]
 
 
 class Own:
@@ -138,6 +141,8 @@ class CpuWalk(Walk):
         heads, key_dim, value_dim = self.program.caches[step.args["layer"]]
         keys, values = self.memory.caches[step.args["layer"]]
         capacity = self.memory.capacity
+        if step.op == "latent_attention":
+            return latent(self._floats(keys, slots * key_dim).reshape(slots, key_dim), step)
         keys = self._floats(keys, heads * capacity * key_dim).reshape(heads, capacity // SLOTS, key_dim, SLOTS)
         keys = keys[:, : -(-slots // SLOTS)].transpose(1, 3, 0, 2).reshape(-1, heads, key_dim)[:slots]
         values = self._floats(values, heads * capacity * value_dim).reshape(heads, capacity, value_dim)
@@ -146,6 +151,11 @@ class CpuWalk(Walk):
     @staticmethod
     def _floats(address, count):
         return np.frombuffer(native.view(address, count, "f"), np.float32)
+
+
+def latent(rows, step):
+    """Keys and values of latent attention, of one head each: the values are the first dimensions of the keys."""
+    return rows[:, None], rows[:, None, : step.args["value_dim"]]
 
 
 WALKS = {"reference": ReferenceWalk, "cpu": CpuWalk}

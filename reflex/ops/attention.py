@@ -2,7 +2,8 @@
 
 Query head j reads key head j // (heads / kv_heads) (Ainslie et al. 2023, arXiv 2305.13245). The row of slot s sees its path:
 the slots [0, shared), those of its `runs` (pairs of first slot and end) and [branch, s], at the positions 0, 1, 2, ... up to its
-own: a prompt, and the branches of a tree that lead to the row. A window w hides what is w or more positions back.
+own: a prompt, and the branches of a tree that lead to the row. A window w hides what is w or more positions back, a
+chunk c what is before the last multiple of c.
 cap(x) = c tanh(x / c). `sinks`: one more score per head, neither scaled nor capped, whose value is zero (Xiao et al. 2023,
 arXiv 2309.17453). The backend appends k and v of all tokens of the batch to the cache before any row is computed, and
 computes a row from its path alone, in that order: to the bit, neither other rows nor the places of its slots matter.
@@ -21,6 +22,7 @@ OPERANDS = {
         "scale",
         "window: visible positions, the own one included; 0: all",
         "softcap: c; 0: none",
+        "chunk: visible are the positions from its last multiple on, optional",
     ),
     "state": (
         "keys, values: the cache of the layer in place of k and v, [slots, ...]",
@@ -56,6 +58,7 @@ CASES = tuple(
         (8, 40, 2, 1, 16, 16, 3, 0.0, "tree"),
     )
 )
+CASES += tuple(CASES[i] | {"chunk": chunk} for i, chunk in ((1, 16), (3, 24), (6, 7), (8, 3), (0, 5)))
 CASES += tuple(CASES[i] | {"sinks": True} for i in (0, 1, 2, 3, 4, 7, 10))
 BENCH = tuple(
     {
@@ -74,12 +77,12 @@ BENCH = tuple(
 )
 
 
-def paths(slots, positions, shared, branch, runs, window):
+def paths(slots, positions, shared, branch, runs, window, chunk=0):
     """Per row the slots that it sees, in the order of their positions: an array of indices, or a slice where they lie together."""
     import numpy as np
 
     for row, (own, position, stop, start) in enumerate(zip(slots, positions, shared, branch, strict=True)):
-        low = max(0, position - window + 1) if window else 0
+        low = max(0, position - window + 1) if window else position // chunk * chunk if chunk else 0
         if own - start >= position - low:
             yield slice(own - (position - low), own + 1)
             continue
@@ -105,13 +108,14 @@ def reference(
     shared,
     branch,
     runs=(),
+    chunk=0,
 ):
     import numpy as np
 
     q = q.reshape(len(q), kv_heads, heads // kv_heads, key_dim)
     keys, values = keys.reshape(len(keys), kv_heads, key_dim), values.reshape(len(values), kv_heads, value_dim)
     out = np.empty((len(q), kv_heads, heads // kv_heads, value_dim), np.float32)
-    for row, seen in enumerate(paths(slots, positions, shared, branch, runs, window)):
+    for row, seen in enumerate(paths(slots, positions, shared, branch, runs, window, chunk)):
         s = q[row] @ keys[seen].transpose(1, 2, 0) * np.float32(scale)  # [kv_heads, group, seen]
         if softcap:
             s = np.float32(softcap) * np.tanh(s / np.float32(softcap))
@@ -127,6 +131,7 @@ def inputs(case, random):
     rows, first, count = case["rows"], case["first"], case["first"] + case["rows"]
     names = ("heads", "kv_heads", "key_dim", "value_dim", "window", "softcap")
     words = {name: case[name] for name in names} | {"scale": case["key_dim"] ** -0.5}
+    words |= {"chunk": case["chunk"]} if "chunk" in case else {}
     q = random.standard_normal((rows, case["heads"] * case["key_dim"]), "float32")
     k = random.standard_normal((count, case["kv_heads"] * case["key_dim"]), "float32")
     v = random.standard_normal((count, case["kv_heads"] * case["value_dim"]), "float32")

@@ -1,14 +1,15 @@
 """rope: rotary position embedding of each head, in place (Su et al. 2021, arXiv 2104.09864).
 
 Pair i is turned by positions[r] * frequencies[i]; cos and sin are multiplied by magnitude. Style `norm` turns the pairs
-(2i, 2i+1), `neox` the pairs (i, i + n/2), n = 2 len(frequencies); dimensions from n on are copied. Angles are float64.
+(2i, 2i+1), `neox` the pairs (i, i + n/2), n = 2 len(frequencies), counted from `first` on; other dimensions are copied. Angles
+are float64.
 """
 
 OPERANDS = {
     "out": "q [rows, heads * head_dim]",
     "ins": ("q [rows, heads * head_dim]",),
     "weights": (),
-    "args": ("heads", "head_dim", "table: index of the program's ropes"),
+    "args": ("heads", "head_dim", "table: index of the program's ropes", "first: dimension of a head that turns first, optional"),
     "state": ("positions: one per row", "rope: the Rope of that table (frequencies, magnitude, style)"),
 }
 TOLERANCE = 2e-5
@@ -25,12 +26,13 @@ CASES = tuple(
         (2, 1, 64, 64, 20000, 1.4),
     )
 )
+CASES += tuple(CASES[i] | {"first": 40} for i in (3, 10))
 BENCH = tuple(
     {"rows": rows, "heads": 32, "head_dim": 128, "dims": 128, "style": "neox", "start": 0, "magnitude": 1.0} for rows in (1, 512)
 )
 
 
-def reference(q, *, heads, head_dim, positions, rope):
+def reference(q, *, heads, head_dim, positions, rope, first=0):
     import numpy as np
 
     half = len(rope.frequencies)
@@ -38,12 +40,12 @@ def reference(q, *, heads, head_dim, positions, rope):
     cos = (np.cos(angle) * rope.magnitude).astype(np.float32)[:, None]
     sin = (np.sin(angle) * rope.magnitude).astype(np.float32)[:, None]
     pairs = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if rope.style == "norm" else (slice(0, half), slice(half, 2 * half))
-    x = q.reshape(-1, heads, head_dim)
-    y = x.copy()
-    first, second = x[..., pairs[0]], x[..., pairs[1]]
-    y[..., pairs[0]] = first * cos - second * sin
-    y[..., pairs[1]] = first * sin + second * cos
-    return y.reshape(q.shape)
+    out = q.reshape(-1, heads, head_dim).copy()
+    turned = out[..., first:]
+    x, y = turned[..., pairs[0]].copy(), turned[..., pairs[1]].copy()
+    turned[..., pairs[0]] = x * cos - y * sin
+    turned[..., pairs[1]] = x * sin + y * cos
+    return out.reshape(q.shape)
 
 
 class Table:
@@ -58,11 +60,13 @@ class Table:
 
 
 def inputs(case, random):
-    q = random.standard_normal((case["rows"], case["heads"] * case["head_dim"]), "float32")
+    first = case.get("first", 0)
+    dim = first + case["head_dim"]
+    q = random.standard_normal((case["rows"], case["heads"] * dim), "float32")
     frequencies = tuple(10000.0 ** (-2 * i / case["dims"]) for i in range(case["dims"] // 2))
     return (q,), {
         "heads": case["heads"],
-        "head_dim": case["head_dim"],
+        "head_dim": dim,
         "positions": [case["start"] + 3 * r for r in range(case["rows"])],
         "rope": Table(frequencies, case["magnitude"], case["style"]),
-    }
+    } | ({"first": first} if first else {})

@@ -12,7 +12,11 @@ def emit_attention(program, spec, layer, select):
     if layer.attn_norm:
         h = program.buffer("h", spec.width)
         program.norm(h, x, layer.attn_norm, spec)
-    if layer.kv_heads:
+    if layer.latent:
+        from .latent import emit_latent  # an import that most programs need not wait for
+
+        a = emit_latent(program, spec, layer, h, select)
+    elif layer.kv_heads:
         a = emit_heads(program, spec, layer, h, select)
     else:
         a = h

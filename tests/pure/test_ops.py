@@ -47,7 +47,24 @@ def head_layernorm(q, w, *, heads, head_dim, eps):
 
 
 def head_rmsnorm(q, w, *, heads, head_dim, eps):
-    return [[v for h in range(heads) for v in norm(row[h * head_dim : (h + 1) * head_dim], w, eps)] for row in q]
+    count, ones = len(w) if w else head_dim, [1.0] * head_dim
+    starts = [h * head_dim for h in range(heads)]
+    return [[v for s in starts for v in (*norm(row[s : s + count], w or ones, eps), *row[s + count : s + head_dim])] for row in q]
+
+
+def head_linear(x, w, *, heads, head_dim, rows=None, transposed=False):
+    out = []
+    for row in x:
+        line = []
+        for h in range(heads):
+            part, matrix = row[h * head_dim : (h + 1) * head_dim], w[h]
+            if rows:
+                matrix = matrix[rows[0] : sum(rows)]
+            if transposed:
+                matrix = [list(column) for column in zip(*matrix, strict=True)]
+            line += [sum(a * c for a, c in zip(part, own, strict=False)) for own in matrix] + part[len(matrix[0]) :]
+        out.append(line)
+    return out
 
 
 def linear(h, w, b, *, rows=None, bias_row=0):
@@ -56,14 +73,14 @@ def linear(h, w, b, *, rows=None, bias_row=0):
     return [[sum(a * c for a, c in zip(x, w[first + o], strict=True)) + bias[o] for o in range(count)] for x in h]
 
 
-def rope(q, *, heads, head_dim, positions, rope):
+def rope(q, *, heads, head_dim, positions, rope, first=0):
     out = [list(row) for row in q]
     half = len(rope.frequencies)
     for row, position in zip(out, positions, strict=True):
         for h in range(heads):
             for i, frequency in enumerate(rope.frequencies):
                 a, b = (2 * i, 2 * i + 1) if rope.style == "norm" else (i, i + half)
-                a, b = a + h * head_dim, b + h * head_dim
+                a, b = a + h * head_dim + first, b + h * head_dim + first
                 turned = complex(row[a], row[b]) * complex(cos(position * frequency), sin(position * frequency)) * rope.magnitude
                 row[a], row[b] = turned.real, turned.imag
     return out
@@ -87,6 +104,7 @@ def attention(
     shared,
     branch,
     runs=(),
+    chunk=0,
 ):
     out = []
     for r, row in enumerate(q):
@@ -101,7 +119,7 @@ def attention(
             query = row[head * key_dim : (head + 1) * key_dim]
             weights = {}
             for position, slot in enumerate(path):
-                if window and position <= positions[r] - window:
+                if (window and position <= positions[r] - window) or (chunk and position // chunk < positions[r] // chunk):
                     continue
                 key = keys[slot][source * key_dim : (source + 1) * key_dim]
                 score = scale * sum(a * b for a, b in zip(query, key, strict=True))
@@ -111,6 +129,11 @@ def attention(
                 line.append(sum(weight * values[slot][d] for slot, weight in weights.items()) / total)
         out.append(line)
     return out
+
+
+def latent_attention(q, keys, **words):
+    values = [key[: words["value_dim"]] for key in keys]
+    return attention(q, keys, values, kv_heads=1, window=0, softcap=0.0, **words)
 
 
 def add(x, y, *, scale):
@@ -218,7 +241,7 @@ def gate_rows(y, h, w):
 
 
 FORMULAS = (embed, rmsnorm, layernorm, head_rmsnorm, head_layernorm, linear, rope, attention, add, gated, unary, select, scale)
-FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows)
+FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows, head_linear, latent_attention)
 FORMULAS = {f.__name__: f for f in FORMULAS}
 
 # ---- tests -----------------------------------------------------------------------------------------------------
@@ -229,7 +252,7 @@ CASES = [(op, case) for op in ops.operations() for case in ops.find(op).CASES]
 
 def size(case):
     count = (case.get("rows", 1) + case.get("first", 0)) * case.get("n", 1) * case.get("in", 1) * case.get("out", 1)
-    return count * case.get("used", 1)
+    return count * case.get("used", 1) * case.get("heads", 1) * case.get("key_dim", 1)
 
 
 @pytest.mark.parametrize("op, case", CASES, ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v.values())))

@@ -103,11 +103,11 @@ def test_every_step_uses_declared_operations_and_known_buffers(program, name):
     p, known = program(name), set()
     for step in p.steps:
         operands = ops.find(step.op).OPERANDS
-        assert len(step.ins) == len(operands["ins"])
+        assert len([text for text in operands["ins"] if not text.endswith("optional")]) <= len(step.ins) <= len(operands["ins"])
         required = [text for text in operands["weights"] if not text.endswith("optional")]
         assert len(required) <= len(step.weights) <= len(operands["weights"])
         declared = {text.split(":")[0] for text in operands["args"]}
-        optional = {"rows", "bias_row"}
+        optional = {text.split(":")[0] for text in operands["args"] if text.endswith("optional")}
         assert declared - optional <= set(step.args) <= declared
         assert known.issuperset(step.ins)
         known.add(step.out)

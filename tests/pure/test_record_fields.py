@@ -40,13 +40,15 @@ UNSEEN = {  # (field, value) -> of which records a file cannot tell
     ("rope", "norm"): lambda f: f.rope is None,
     ("rope", "neox"): lambda f: f.rope is None,
     ("head_norm_at", "after rope"): lambda f: f.head_norm is None,
-    ("attn_softcap", 2.0): lambda f: f.attn_softcap,
+    ("attn_softcap", 2.0): lambda f: f.attn_softcap or f.latent,
     ("final_softcap", 0.9): lambda f: f.final_softcap is not None,
     ("embed_scale", "sqrt width"): lambda f: "embedding_scale" in f.keys,
+    ("rope", None): lambda f: f.latent,
     ("act", "relu2"): lambda f: f.gate is not None,
     ("gate", "fused"): lambda f: f.experts == "always",  # perhaps of every layer
     ("gate", None): lambda f: f.experts == "always",
 }
+UNSEEN |= {("head_norm", kind): lambda f: f.latent for kind in OTHERS["head_norm"]}
 UNSEEN |= {("gating", kind): lambda f: f.experts == "never" or f.gating is None for kind in OTHERS["gating"]}
 UNSEEN |= {  # a softmax over all that is divided by the sum of the chosen is one over the chosen
     ("gating", "softmax of chosen"): lambda f: f.experts == "never" or f.gating is None or f.renormalize,

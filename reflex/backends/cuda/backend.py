@@ -42,6 +42,7 @@ class Plan:
     steady = False  # only batches that ask for it
 
     def __init__(self, file, program, context, gpu):
+        lowering(program)  # refuses what it cannot run
         self.file = file
         self.program = program
         self.context = context

@@ -14,6 +14,7 @@ from .fusion import fuse
 from .parameters import COLUMNS, blocks
 from .products import Products
 
+IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -96,11 +97,7 @@ class Lowering(Products, AttentionLaunches):
         self._add("rmsnorm_add", (rows,), (*values, float(add.args.get("scale", 1.0))))
 
     def _plain(self, record):
-        step = record.step
-        lower = getattr(self, "_step_" + step.op, None)
-        if lower is None:
-            raise UnsupportedError(f"the cuda backend has no operation {step.op!r}")
-        lower(step)
+        getattr(self, "_step_" + record.step.op)(record.step)
 
     def _step_embed(self, step):
         tensor = self.file.tensors[step.weights[0]]
@@ -196,9 +193,19 @@ class Lowering(Products, AttentionLaunches):
 
 
 def lowering(program):
-    """The Lowering for a program: one with experts has an own, whose file others do not import."""
-    if not any(step.op == "route" for step in program.steps):
-        return Lowering
-    from .experts import ExpertLowering
+    """The Lowering for a program: one with experts has an own, whose file others do not import. UnsupportedError where it lacks an
+    operation of the program, before anything is lowered."""
+    found, ops = Lowering, {step.op for step in program.steps}
+    if "route" in ops:
+        from .experts import ExpertLowering
 
-    return ExpertLowering
+        found = ExpertLowering
+    lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
+    if lacking:
+        raise UnsupportedError(
+            f"the cuda backend cannot run architecture {program.architecture}",
+            expected="operations that it has launches for",
+            found=", ".join(lacking),
+            remedy="use --backend cpu",
+        )
+    return found

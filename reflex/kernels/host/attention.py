@@ -15,7 +15,37 @@ from numba.extending import intrinsic
 from ..arrays import array_copy, array_exp_minus, array_max, array_scale, array_softcap, array_sum
 from ..export import export, helper
 from ..intrinsics import I64, f32, float_of_bits, i64, load_f32, load_i64, store_f32, to_float
-from ..vector import V8F, Vectors, vector
+from ..slots import (
+    BATCH,
+    BRANCH,
+    CAPACITY,
+    FIRST_SLOT,
+    HEADS,
+    KEY_DIM,
+    KEYS,
+    KV_HEADS,
+    NEW_KEYS,
+    NEW_VALUES,
+    OUT,
+    POSITIONS,
+    QUERIES,
+    ROWS,
+    SCALE,
+    SCRATCH,
+    SCRATCH_BYTES,
+    SHARED,
+    SINKS,
+    SOFTCAP,
+    TOKEN_COUNT,
+    TOKENS,
+    VALUE_DIM,
+    VALUES,
+    WINDOW,
+    add_weighted,
+    first_visible,
+    runs_of,
+)  # fmt: skip
+from ..vector import V8F, Vectors
 
 SLOTS = 32  # slots per key block
 
@@ -40,54 +70,6 @@ def block_scores(typingctx, query, block, dim, out):
     return types.void(I64, I64, I64, I64), codegen
 
 
-def _weighted_rows(width, name):
-    """f(weights, rows, stride, count, out): out[width] += sum over j of weights[j] x rows[j][width]."""
-    lanes = 8 if width >= 8 else 1
-
-    def codegen(context, builder, signature, arguments):
-        v = Vectors(builder)
-        weights, rows, stride, count, out = arguments
-        weights, rows, out = v.pointer(weights), v.pointer(rows), v.pointer(out)
-        kind = vector(f32, lanes)
-        places = range(0, 4 * width, 4 * lanes)
-        sums = [v.cell(v.load(v.at(out, o), kind)) for o in places]
-        with v.loop(count) as j:
-            w = v.splat(v.load(builder.gep(weights, [builder.mul(j, ir.Constant(i64, 4))]), f32), lanes)
-            row = builder.gep(rows, [builder.mul(j, stride)])
-            for o, total in zip(places, sums, strict=True):
-                builder.store(v.fma(w, v.load(v.at(row, o), kind), builder.load(total)), total)
-        for o, total in zip(places, sums, strict=True):
-            v.store(builder.load(total), v.at(out, o))
-        return context.get_dummy_value()
-
-    def typing(typingctx, weights, rows, stride, count, out):
-        return types.void(I64, I64, I64, I64, I64), codegen
-
-    typing.__name__ = typing.__qualname__ = name
-    return intrinsic(typing)
-
-
-rows_64 = _weighted_rows(64, "rows_64")
-rows_8 = _weighted_rows(8, "rows_8")
-rows_1 = _weighted_rows(1, "rows_1")
-
-
-@helper
-def add_weighted(weights, rows, dim, count, out):
-    """out[dim] += weights[count] . rows[count][dim]."""
-    done = 0
-    while done + 64 <= dim:
-        rows_64(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
-        done += 64
-    while done + 8 <= dim:
-        rows_8(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
-        done += 8
-    while done < dim:
-        rows_1(weights, rows + 4 * done, 4 * dim, count, out + 4 * done)
-        done += 1
-    return 0
-
-
 @helper
 def range_scores(query, keys, dim, low, high, block_out, out):
     """Scores of slots [low, high) to out, in order."""
@@ -104,23 +86,6 @@ def range_scores(query, keys, dim, low, high, block_out, out):
             array_copy(at, block_out + 4 * skip, count)
         slot += count
     return 0
-
-
-# Addresses in the parameter block of one attention layer (int64 each). SINKS: float32 per head, 0 where there are none.
-(
-    QUERIES, OUT, KEYS, VALUES, HEADS, KV_HEADS, KEY_DIM, VALUE_DIM, CAPACITY, SCALE, WINDOW, SOFTCAP, ROWS, TOKENS,
-    BATCH, SCRATCH, SCRATCH_BYTES, NEW_KEYS, NEW_VALUES, TOKEN_COUNT, SINKS,
-) = (8 * i for i in range(21))  # fmt: skip
-# Addresses in the batch block: what the tokens of this evaluation are.
-# LISTS: 0 where no token has runs, else per token the address of its list: count, then first slot and end of each run.
-POSITIONS, SHARED, BRANCH, FIRST_SLOT, LISTS = 0, 8, 16, 24, 32
-
-
-@helper
-def runs_of(batch, token):
-    """Address of the list of runs of a token; 0: it has none."""
-    lists = load_i64(batch + LISTS)
-    return load_i64(lists + 8 * token) if lists != 0 else 0
 
 
 @helper
@@ -144,7 +109,7 @@ def add_runs(weights, values, dim, runs, low, out):
         skip = min(low, end - first)
         low -= skip
         count = end - first - skip
-        add_weighted(weights, values + 4 * dim * (first + skip), dim, count, out)
+        add_weighted(weights, values + 4 * dim * (first + skip), 4 * dim, dim, count, out)
         weights += 4 * count
     return 0
 
@@ -157,11 +122,8 @@ def attend(p, row, head, scratch):
     position = load_i64(load_i64(batch + POSITIONS) + 8 * token)
     shared, branch = load_i64(load_i64(batch + SHARED) + 8 * token), load_i64(load_i64(batch + BRANCH) + 8 * token)
     own, runs = load_i64(batch + FIRST_SLOT) + token, runs_of(batch, token)
-    low = 0
-    window = load_i64(p + WINDOW)
-    if window > 0:
-        low = max(0, position - window + 1)
-        branch = max(branch, own - window + 1)
+    low = first_visible(position, load_i64(p + WINDOW))
+    branch = max(branch, own - (position - low))
     first = max(0, shared - low)
     before = max(0, low - shared)  # hidden positions behind the first range
     count = first + own + 1 - branch
@@ -188,11 +150,11 @@ def attend(p, row, head, scratch):
     out = load_i64(p + OUT) + 4 * value_dim * (row * load_i64(p + HEADS) + head)
     for i in range(value_dim):
         store_f32(out + 4 * i, to_float(0))
-    add_weighted(weights, values + 4 * value_dim * low, value_dim, first, out)
+    add_weighted(weights, values + 4 * value_dim * low, 4 * value_dim, value_dim, first, out)
     if runs != 0:
         add_runs(weights + 4 * first, values, value_dim, runs, before, out)
     last = first + middle
-    add_weighted(weights + 4 * last, values + 4 * value_dim * branch, value_dim, count - last, out)
+    add_weighted(weights + 4 * last, values + 4 * value_dim * branch, 4 * value_dim, value_dim, count - last, out)
     array_scale(out, out, value_dim, to_float(1) / total)
     return 0
 

@@ -11,8 +11,12 @@ _plus = array_map("_plus", 2, 0, lambda v, x, s: v.b.fadd(x[0], x[1]))
 
 @helper
 def norm(x, w, out, count, eps):
-    mean = array_sum_squares(x, count) / to_float(count)
-    _weighted(out, x, w, count, to_float(1) / sqrt(mean + eps))
+    """w: address, 0 where there are no weights."""
+    scale = to_float(1) / sqrt(array_sum_squares(x, count) / to_float(count) + eps)
+    if w != 0:
+        _weighted(out, x, w, count, scale)
+    else:
+        array_scale(out, x, count, scale)
     return 0
 
 
@@ -36,7 +40,8 @@ def rmsnorm(step, thread, threads):
     return 0
 
 
-# step: 0 buffer, 1 weights, 2 heads, 3 head dimension, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits)
+# step: 0 buffer, 1 weights or 0, 2 heads, 3 head dimension, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits),
+# 7 dimensions of a head that are normed, the first ones
 
 
 @export
@@ -48,7 +53,7 @@ def head_rmsnorm(step, thread, threads):
         item = thread + k * threads
         row = item // heads
         at = load_i64(step) + row * load_i64(step + 40) + 4 * dim * (item - row * heads)
-        norm(at, load_i64(step + 8), at, dim, float_of_bits(load_i64(step + 48)))
+        norm(at, load_i64(step + 8), at, load_i64(step + 56), float_of_bits(load_i64(step + 48)))
     return 0
 
 

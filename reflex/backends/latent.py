@@ -1,0 +1,54 @@
+"""Latent attention as native steps (kernels/host/head_linear.py, latent_attention.py): imported where a program has it. A
+function is called as its operation and does for it what the methods of lowering.py do for the others; f(lowering, step)."""
+
+from ..quant.types import by_id, row_bytes
+from .lowering import ALL
+
+LINEAR_BYTES = 128  # of the operands of a linear step that a thread keeps
+
+
+def head_linear(low, step):
+    (source,), out, args, m = step.ins, step.out, step.args, low.memory
+    tensor, heads, head_dim = low.tensor(step.weights[0]), args["heads"], args["head_dim"]
+    columns = tensor.shape[0]
+    stored = tensor.elements // columns // heads  # rows of a head's matrix
+    rows = args.get("rows", (0, stored))[1]
+    row_size, name = row_bytes(tensor.type, columns), by_id(tensor.type).name
+    transposed = args.get("transposed", False)
+    decoder, kernel = low.library.address("decode_" + name), "linear_f32_" + name
+    if kernel not in low.library:
+        kernel = "linear_decoded"
+    chosen, count = low.rows(source)
+    used, made = (rows, columns) if transposed else (columns, rows)
+    parameters = (
+        0, 0, 0, 0, columns // 64, columns % 64, rows, count, row_size, 4 * low.width(source), 4 * low.width(out),
+        *m.linear_scratch(), decoder, columns, low.library.address(kernel), heads, head_dim, low.width(out) // heads, used, made,
+        stored * row_size,
+    )  # fmt: skip
+    own = m.scratch("linear of a head", LINEAR_BYTES)
+    row = (low.matrix(step), m.buffer(source), m.buffer(out), m.constants(parameters), *own)
+    low.mark(out, chosen)
+    division = ("whole heads", heads)
+    kernel = "head_linear_transposed" if transposed else "head_linear"
+    low.add(kernel, row, ((source, ALL),), ((out, division),), ((0, low.matrix),))
+
+
+def latent_attention(low, step):
+    q, c = step.ins
+    cache, (chosen, _) = f"cache{step.args['layer']}", low.rows(q)
+
+    def block(step):
+        m = low.memory
+        known = m.blocks.get(step.args["layer"])
+        if known is not None:
+            return known
+        q, c = step.ins
+        chosen, count = low.rows(q)
+        args = {"kv_heads": 1, "window": 0, "softcap": 0.0, **step.args}
+        return m.attention_block(args, m.buffer(q), m.buffer(step.out), m.buffer(c), 0, count, chosen, 0)
+
+    rows = ("rows", False)
+    low.add("append_latent", (block(step),), ((c, rows),), ((cache, rows),), ((0, block),))
+    low.mark(step.out, chosen)
+    division = ("heads", step.args["heads"], chosen)
+    low.add("latent_attention", (block(step),), ((q, division), (cache, ALL)), ((step.out, division),), ((0, block),))

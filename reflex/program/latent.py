@@ -1,0 +1,56 @@
+"""Emitter of latent attention in its absorbed form: queries go into the space of the cache, results come out of it.
+
+One form serves prompts and single tokens. Against keys and values of each head made anew it multiplies
+2 (rank + turned) + 2 rank instead of 2 (key_dim + value_dim) numbers per head and pair of tokens, but reads a cache that is
+2 heads times smaller and never expands one; docs/LOG.md has the counts.
+"""
+
+from .attention import emit_select
+
+
+def emit_latent(program, spec, layer, h, select):
+    """Adds the steps of latent attention over h; returns the buffer of its results. `select`: as of emit_attention."""
+    m = layer.latent
+    size = m.rank + m.turned
+    c = program.buffer("c", size)
+    program.linear(c, h, m.kv_a)
+    program.emit("head_rmsnorm", c, (c,), (m.kv_a_norm,), {"heads": 1, "head_dim": size, "eps": spec.eps})
+    emit_turned(program, layer, c, 1)
+    if select:
+        emit_select(program, h)
+    q = program.buffer("q", layer.heads * layer.key_dim)
+    if m.q_a:
+        a = program.buffer("qa", m.q_rank)
+        program.linear(a, h, m.q_a)
+        program.norm(a, a, m.q_a_norm, spec)
+        h = a
+    program.linear(q, h, layer.q)
+    if spec.temper:
+        scale, length = spec.temper
+        program.emit("temper", q, (q,), (), {"scale": scale, "length": length})
+    absorbed = program.buffer("absorbed", layer.heads * size)
+    emit_heads(program, layer, absorbed, q, layer.key_dim, m.k_b, m.transposed)
+    emit_turned(program, layer, absorbed, layer.heads)
+    mixed = program.buffer("mixed", layer.heads * m.rank)
+    program.caches.append((1, size, 0))
+    args = {"layer": len(program.caches) - 1, "heads": layer.heads, "key_dim": size, "value_dim": m.rank, "scale": layer.scale}
+    program.emit("latent_attention", mixed, (absorbed, c), (), args)
+    out = program.buffer("a", layer.heads * layer.value_dim)
+    emit_heads(program, layer, out, mixed, m.rank, m.v_b, False)
+    return out
+
+
+def emit_turned(program, layer, buffer, heads):
+    """Rotation of what lies behind the compressed dimensions of every head."""
+    m = layer.latent
+    args = {"heads": heads, "head_dim": m.rank + m.turned, "table": layer.rope, "first": m.rank}
+    program.emit("rope", buffer, (buffer,), (), args)
+
+
+def emit_heads(program, layer, out, source, head_dim, matrix, transposed):
+    args = {"heads": layer.heads, "head_dim": head_dim}
+    if matrix.rows is not None:
+        args["rows"] = matrix.rows
+    if transposed:
+        args["transposed"] = True
+    program.emit("head_linear", out, (source,), (matrix.weight,), args)
