@@ -38,9 +38,8 @@ def recipe_table():
         plans = recipes.choose(all_tensors, model, name)
         size = sum(row_bytes(by_name(p.type).id, shape[0]) * shape[1] for p, (_, _, shape) in zip(plans, all_tensors, strict=True))
         cells = [_types(plans, parts) for parts in COLUMNS.values()]
-        makeable = "" if all(p.type in encoders.encodable() for p in plans) else "no"
-        rows.append([f"`{name}`", str(number), f"{8 * size / values:.2f}", *cells, makeable])
-    return table(["recipe", "file_type", "bits per weight", *COLUMNS, "encoders"], rows)
+        rows.append([f"`{name}`", str(number), f"{8 * size / values:.2f}", *cells])
+    return table(["recipe", "file_type", "bits per weight", *COLUMNS], rows)
 
 
 def _types(plans, parts):

@@ -170,7 +170,7 @@ class Model:
 
         `types`: {name of a tensor, or regular expression that is searched for in the names of matrices: name of a block format};
         later ones win, and tensors that have the type already stay as they are. `importance`: {tensor name: one float per column},
-        like `reflex.tools.imatrix.read(path).entries`, for formats that use it. Values are decoded from this model's and encoded
+        like `reflex.lab.imatrix.read(path).entries`, for formats that use it. Values are decoded from this model's and encoded
         again. Close both; neither needs the other. Raises InvalidInputError where nothing is meant or blocks do not fit the rows,
         UnsupportedError for formats that have no encoder."""
         from .lab.overlay import Overlay

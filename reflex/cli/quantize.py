@@ -25,7 +25,7 @@ def run(out, model, file, type, imatrix, override, output_type, token_embedding_
     """Exit code 0 after the file is in its place."""
     from ..demo import resolve
     from ..gguf.reader import open_model
-    from ..tools import imatrix as matrices
+    from ..lab import imatrix as matrices
     from ..tools import quantize
 
     out.mark("imports")

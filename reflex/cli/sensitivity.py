@@ -30,7 +30,7 @@ def run(out, model, type, by, tensors, imatrix, text, method, window, stride, to
     out.mark("imports")
     importance = None
     if imatrix:
-        from ..tools.imatrix import read
+        from ..lab.imatrix import read
 
         importance = read(imatrix).entries
     content = measuring.read_text(text)

@@ -1,1 +1,1 @@
-"""Tools around model files: quantizing them, and the importance matrices for it."""
+"""Tools around model files: quantizing them."""

@@ -61,7 +61,7 @@ def _type(name):
 
 def plan(file, recipe, overrides=(), output="", embedding="", pure=False, importance=None):
     """[Piece] for every tensor of an open model, in its order. `overrides`: texts REGEX=TYPE; `output`, `embedding`: names of
-    types or empty; `importance`: a tools.imatrix.Importance or None."""
+    types or empty; `importance`: a lab.imatrix.Importance or None."""
     arch, tensors = file.s("general.architecture"), list(file.tensors.values())
     layers = file.u(f"{arch}.block_count", 0)
     heads = max(file.per_layer(f"{arch}.attention.head_count", layers, 0)[:1], default=0)

@@ -12,9 +12,10 @@ import tiny
 from reflex import quant
 from reflex.errors import ModelFileError
 from reflex.gguf.reader import open_model
+from reflex.lab import imatrix
 from reflex.native import bytes_at
 from reflex.quant.types import by_id
-from reflex.tools import imatrix, quantize
+from reflex.tools import quantize
 
 MODEL = "llama-smollm"
 CHANGED = ("general.file_type", "general.quantization_version")

@@ -14,9 +14,9 @@ from tiny import write
 import reflex
 from reflex import lab
 from reflex.errors import ContextOverflowError, InvalidInputError, OutOfMemoryError
+from reflex.lab.imatrix import read as read_importance
+from reflex.lab.imatrix import write as write_importance
 from reflex.lab.sensitivity import Scan, group_of
-from reflex.tools.imatrix import read as read_importance
-from reflex.tools.imatrix import write as write_importance
 
 TEXT = lab.TEXT[:500]
 FRAGILE = "blk.1.attn_output.weight"

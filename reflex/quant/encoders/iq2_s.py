@@ -5,10 +5,7 @@ from . import lattice
 
 IMPORTANCE, NEEDED = "twice the block", False
 LATTICE = lattice.Lattice(82, grids.iq2_s, 8, 3, 1, 16, False, 9, 0.1, 1e-8, fudge=0.9875)
-
-
-def tables():
-    return lattice.tables(LATTICE)
+tables = LATTICE.tables
 
 
 def encoder(v, weighted):

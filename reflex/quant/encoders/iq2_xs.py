@@ -5,10 +5,7 @@ from . import lattice
 
 IMPORTANCE, NEEDED = "block", True
 LATTICE = lattice.Lattice(74, grids.iq2_xs, 8, 3, 2, 16, True, 9, 0.1, 1e-15)
-
-
-def tables():
-    return lattice.tables(LATTICE)
+tables = LATTICE.tables
 
 
 def encoder(v, weighted):

@@ -5,10 +5,7 @@ from . import lattice
 
 IMPORTANCE, NEEDED = "twice the block", False
 LATTICE = lattice.Lattice(110, grids.iq3_s, 4, 8, 3, 32, False, 9, 0.2, 0, fudge=1.033, all_again=True)
-
-
-def tables():
-    return lattice.tables(LATTICE)
+tables = LATTICE.tables
 
 
 def encoder(v, weighted):

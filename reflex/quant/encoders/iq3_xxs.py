@@ -6,10 +6,7 @@ from . import lattice
 IMPORTANCE, NEEDED = "twice the block", False
 LATTICE = lattice.Lattice(98, grids.iq3_xxs, 4, 8, 2, 32, True, 15, 0.2, 1e-8, fudge=1.0125)
 WRITER = lattice.words(98, 2, 66, (8, 4), 8)
-
-
-def tables():
-    return lattice.tables(LATTICE)
+tables = LATTICE.tables
 
 
 def encoder(v, weighted):

@@ -9,6 +9,8 @@ from functools import cache
 
 from .search import positive
 
+ENDLESS = 3.4028234663852886e38  # the largest number
+
 
 class Lattice:
     """A format of `nbytes`: `grid` (function of grids.py), points of `digits` coordinates with `levels` levels, `rings` of
@@ -21,29 +23,25 @@ class Lattice:
         self, nbytes, grid, digits, levels, rings, count, even, reach, step, empty, fudge=1.0, start=False, all_again=False
     ):
         self.nbytes, self.grid, self.digits, self.levels, self.rings = nbytes, grid, digits, levels, rings
-        self.count, self.groups, self.even = count, 256 // count, even
+        self.count, self.groups, self.per, self.even = count, 256 // count, count // digits, even
         self.reach, self.step, self.empty, self.fudge = reach, step, empty, fudge
         self.start, self.all_again = start, all_again
-        self.bits = 16 // digits if digits == 8 else 4  # of a coordinate in a packed point
-
-    @property
-    def codes(self):
-        return self.levels**self.digits
+        self.tables = lambda: tables(grid(), digits, levels, rings)
 
 
-def tables(lattice):
+def tables(grid, digits, levels, rings):
     """int32 [codes]: the number of a point for its levels as digits, the first one the lowest, or -1 - where in the list the points
     around such levels begin; then uint16: for each of those their count and they themselves, packed, nearest first."""
     import numpy as np
 
-    d, q = lattice.digits, lattice.levels
-    points = np.frombuffer(lattice.grid(), dtype=np.uint8).reshape(-1, d)
+    d, q, bits = digits, levels, bits_of(digits)
+    points = np.frombuffer(grid, dtype=np.uint8).reshape(-1, d)
     points = np.searchsorted(np.unique(points), points).astype(np.int16)  # levels
-    packed = (points.astype(np.uint32) << (lattice.bits * np.arange(d, dtype=np.uint32))).sum(axis=1).astype(np.uint16)
+    packed = (points.astype(np.uint32) << (bits * np.arange(d, dtype=np.uint32))).sum(axis=1).astype(np.uint16)
     own = (points * q ** np.arange(d)).sum(axis=1)
-    found, rows, at = np.zeros(lattice.codes, np.int32), [], 0
+    found, rows, at = np.zeros(q**d, np.int32), [], 0
     found[own] = np.arange(1, len(points) + 1)
-    for code in range(lattice.codes):
+    for code in range(q**d):
         if found[code]:
             found[code] -= 1
             continue
@@ -51,11 +49,16 @@ def tables(lattice):
         distance = ((points - levels) ** 2).sum(axis=1)
         order = np.argsort(distance, kind="stable")
         ring = np.cumsum(np.diff(distance[order], prepend=distance[order[0]]) > 0)
-        near = packed[order[ring < lattice.rings]]
+        near = packed[order[ring < rings]]
         found[code] = -1 - at
         rows += [np.uint16([len(near)]), near]
         at += 1 + len(near)
     return np.concatenate([found.view(np.uint16), *rows])
+
+
+def bits_of(digits):
+    """Bits of a coordinate in a packed point."""
+    return 16 // digits if digits == 8 else 4
 
 
 def encoder(v, weighted, lattice, writer, weigher=None):
@@ -78,9 +81,9 @@ def encoder(v, weighted, lattice, writer, weigher=None):
 def _core(v, lattice, writer):
     from numpy import float32 as f
 
-    count, groups, digits, per = lattice.count, lattice.groups, lattice.digits, lattice.count // lattice.digits
-    signed, search, number_of, write = _signs(v, lattice), _search(v, lattice), _number(v, lattice), writer(v)
-    nbytes = lattice.nbytes
+    count, groups, digits, per, nbytes = lattice.count, lattice.groups, lattice.digits, lattice.per, lattice.nbytes
+    signed, search, write = _signs(v, count, lattice.even), _search(v, lattice), writer(v)
+    number_of = number(v, digits, lattice.levels)
     most, fudge, half, every = f(31), f(lattice.fudge), f(0.5), 127 if lattice.even else 255
 
     @v.function
@@ -113,10 +116,10 @@ def _core(v, lattice, writer):
     return encode
 
 
-def _signs(v, lattice):
+@cache
+def _signs(v, count, even):
     """Function (x, w, signs): sizes in place of the values; a set bit is a negative one. Where their number must be even and is
     not, the value that matters least gets the other sign."""
-    count, even = lattice.count, lattice.even
 
     @v.function
     def signed(x, w, signs):
@@ -144,9 +147,10 @@ def _signs(v, lattice):
     return signed
 
 
-def _code(v, lattice):
+@cache
+def code(v, digits, levels):
     """Function (levels) -> their number as digits."""
-    digits, base = lattice.digits, lattice.levels
+    base = levels
 
     @v.function
     def code(levels):
@@ -158,27 +162,29 @@ def _code(v, lattice):
     return code
 
 
-def _number(v, lattice):
+@cache
+def number(v, digits, levels):
     """Function (levels, tables) -> the number of the point."""
-    code = _code(v, lattice)
+    code_of = code(v, digits, levels)
 
     @v.function
     def number_of(levels, tables):
-        return v.most(v.look_up_four(tables, code(levels)), v.ints(0))
+        return v.most(v.look_up_four(tables, code_of(levels)), v.ints(0))
 
     return number_of
 
 
-def _settle(v, lattice):
-    """Function (x, root weights, levels, inverse scale, scale, tables) -> where the nearest levels are a point. `levels` becomes
-    the point: those levels, or of the points around them the one that is least off."""
+@cache
+def around(v, digits, levels, step):
+    """Function (x, w, levels, entry, low, scale, tables): where the entry is one of the list, `levels` becomes the point in it that
+    is least off. A level stands for step * level + low."""
     from numpy import float32 as f
 
-    digits, top, bits, half, endless = lattice.digits, lattice.levels - 1, lattice.bits, f(0.5), f(3.4028234663852886e38)
-    code, listed, mask = _code(v, lattice), 4 * lattice.codes, (1 << lattice.bits) - 1
+    bits, endless, step, listed = bits_of(digits), f(ENDLESS), f(step), 4 * levels**digits
+    mask = (1 << bits) - 1
 
     @v.function
-    def around(x, w, levels, entry, scale, tables):
+    def around(x, w, levels, entry, low, scale, tables):
         off = entry < 0
         start = v.select(off, -1 - entry, 0)
         count = v.select(off, v.look_up_two(tables + listed, start), 0)
@@ -188,7 +194,8 @@ def _settle(v, lattice):
             point = v.look_up_two(tables + listed, start + v.select(active, v.ints(j), v.ints(0)))
             distance = v.floats(0)
             for i in range(digits):
-                difference = scale * (((point >> (bits * i)) & mask) * 2 + 1) - v.load(x, i)
+                q = v.floats((point >> (bits * i)) & mask) * step + low
+                difference = scale * q - v.load(x, i)
                 distance += v.load(w, i) * difference * difference
             better = active & (distance < best)
             best, chosen = v.select(better, distance, best), v.select(better, point, chosen)
@@ -196,21 +203,32 @@ def _settle(v, lattice):
         for i in range(digits):
             v.store(levels, i, v.select(off, (chosen >> (bits * i)) & mask, v.load_ints(levels, i)))
 
+    return around
+
+
+@cache
+def _settle(v, digits, levels):
+    """Function (x, root weights, levels, inverse scale, scale, tables) -> where the nearest levels are a point. `levels` becomes
+    the point: those levels, or of the points around them the one that is least off."""
+    from numpy import float32 as f
+
+    top, half, one, code_of, nearby = levels - 1, f(0.5), f(1), code(v, digits, levels), around(v, digits, levels, 2)
+
     @v.function
     def settle(x, w, levels, inverse, scale, tables):
         for i in range(digits):
             v.store(levels, i, v.clamped(v.nearest(half * (inverse * v.load(x, i) - 1)), 0, top))
-        entry = v.look_up_four(tables, code(levels))
+        entry = v.look_up_four(tables, code_of(levels))
         if v.some(entry < 0):
-            around(x, w, levels, entry, scale, tables)
+            nearby(x, w, levels, entry, v.floats(one), scale, tables)
         return entry >= 0
 
     return settle
 
 
-def _fit(v, lattice):
+@cache
+def _fit(v, count):
     """Function (x, w, levels) -> (weighted sums of value x coordinate, of coordinate squared)."""
-    count = lattice.count
 
     @v.function
     def fit(x, w, levels):
@@ -228,8 +246,8 @@ def _search(v, lattice):
     """Function (x, w, room, tables) -> (where the group is nothing, scale); the levels are at `room`."""
     from numpy import float32 as f
 
-    count, digits, per = lattice.count, lattice.digits, lattice.count // lattice.digits
-    settle, fit, first, again = _settle(v, lattice), _fit(v, lattice), _first(v, lattice), _again(v, lattice)
+    count, digits, per, settle = lattice.count, lattice.digits, lattice.per, _settle(v, lattice.digits, lattice.levels)
+    fit, first, again = _fit(v, lattice.count), _first(v, lattice), _again(v, lattice)
     reach, step, top = lattice.reach, f(lattice.step), f(2 * lattice.levels - 1)
 
     @v.function
@@ -265,7 +283,7 @@ def _first(v, lattice):
     """Function (x, w, levels, kept) -> (where the group is nothing, what the trials make the largest value, the first scale)."""
     from numpy import float32 as f
 
-    count, per, epsilon, start = lattice.count, lattice.count // lattice.digits, f(lattice.empty), lattice.start
+    count, per, epsilon, start = lattice.count, lattice.per, f(lattice.empty), lattice.start
     top, whole = f(2 * lattice.levels - 1), f(lattice.levels)
     on, by_search = 0 if lattice.all_again else 1, positive(v, count, lattice.levels + 1)
 
@@ -288,8 +306,8 @@ def _first(v, lattice):
 
 def _again(v, lattice):
     """Function (x, w, room, scale, tables) -> scale: points that were off the grid, or all, are looked for with the scale found."""
-    _count, digits, per, every = lattice.count, lattice.digits, lattice.count // lattice.digits, lattice.all_again
-    settle, fit, always = _settle(v, lattice), _fit(v, lattice), lattice.start
+    digits, per, every, always = lattice.digits, lattice.per, lattice.all_again, lattice.start
+    settle, fit = _settle(v, digits, lattice.levels), _fit(v, lattice.count)
 
     @v.function
     def again(x, w, room, scale, tables):
