@@ -69,8 +69,8 @@ def _core(v):
 
 
 def _search(v):
-    """The best split. ggml adds up the values in their order for each split anew: here the sums up to the first place and from there
-    to the second are carried on, and only the rest is added up again."""
+    """The best split. ggml adds up the values in their order for each split anew; here the sums up to the first place, and those to
+    the second, are carried on, and only the rest is added up again."""
     from numpy import float32 as f
 
     least = f(-lattice.ENDLESS)
