@@ -10,7 +10,7 @@ from types import CodeType
 
 ENTRIES = ("reflex.cli.front", "reflex.cli.jsonline", "reflex.cli.system1", "reflex.cli.generate")
 ENTRIES += ("reflex.cli.stdio", "reflex.cli.uds", "reflex.worker.requests")
-NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api")
+NOT_COLD = ("reflex.kernels", "reflex.cli.app", "reflex.backends.reference", "reflex.ops", "reflex.api", "reflex.energy")
 STAGES = (  # what a request imports in one go, in this order
     ("reflex.cli.front", "reflex.native"),
     ("reflex.cli.system1",),  # with its rules, which would bring the whole of score along

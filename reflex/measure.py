@@ -43,13 +43,18 @@ def spawn(words):
     return (time.perf_counter_ns() - started) / 1e6, usage.ru_maxrss * 1024, output
 
 
-def cold(model, engine, runs, against):
-    """Interleaved cold starts: {phases, total_ms, peak_bytes, against: [{command, total_ms, peak_bytes, ratio}]}, medians."""
+def start_of_ours(model, engine):
+    """The words of the cold start that is measured."""
     candidates = [word for text in CANDIDATES for word in ("--candidate", text)]
     ours = [*own_command(), "system1", model, PROMPT, *candidates, "--json", "--timings"]
     for name in ("backend", "threads", "device", "weights"):
         ours += [f"--{name}={engine[name]}"] if engine[name] else []
-    commands = [ours, *(shlex.split(command) for command in against)]
+    return ours
+
+
+def cold(model, engine, runs, against):
+    """Interleaved cold starts: {phases, total_ms, peak_bytes, against: [{command, total_ms, peak_bytes, ratio}]}, medians."""
+    commands = [start_of_ours(model, engine), *(shlex.split(command) for command in against)]
     times, peaks, reports = [[] for _ in commands], [[] for _ in commands], []
     for number in range(RUNS_THROWN_AWAY + runs):
         for at, words in enumerate(commands):
@@ -80,8 +85,8 @@ def repeat(action, seconds):
     return statistics.median(spent)
 
 
-def warm(session, weights, seconds=2.0, prompt_tokens=256, decode_tokens=32):
-    """Tokens per second of prompt processing and of decoding; bytes of weights that decoding reads per second."""
+def work(session, prompt_tokens=256, decode_tokens=32):
+    """(prompt, decode, their numbers of tokens): functions that process a prompt, or that decode after one that is held."""
     prompt_tokens = min(prompt_tokens, session.context - decode_tokens - 1)
     ids = (session.encode(PROMPT) * prompt_tokens)[:prompt_tokens]
     others = cycle([[ids[-1], *ids[1:]], [ids[-2], *ids[1:]]])  # they differ from the start: nothing can be reused
@@ -94,15 +99,44 @@ def warm(session, weights, seconds=2.0, prompt_tokens=256, decode_tokens=32):
         for _ in range(decode_tokens):
             session.append(session.plan.argmax(0))
 
+    return prompt, decode, prompt_tokens, decode_tokens + 1
+
+
+def warm(session, weights, seconds=2.0):
+    """Tokens per second of prompt processing and of decoding; bytes of weights that decoding reads per second."""
+    prompt, decode, prompt_tokens, decode_tokens = work(session)
     prompt_seconds = repeat(prompt, seconds)
-    session.sync(ids)
-    decode_seconds = repeat(decode, seconds) / (decode_tokens + 1)
+    decode()
+    decode_seconds = repeat(decode, seconds) / decode_tokens
     return {
         "prompt_tokens_per_second": prompt_tokens / prompt_seconds,
         "decode_tokens_per_second": 1 / decode_seconds,
         "weight_bytes_per_second": weights / decode_seconds,
         "read_bytes_per_second": read_speed(),
     }
+
+
+def energy(meter, session, model, engine, seconds=2.0):
+    """What the device takes for a cold start, a token of a prompt and a decoded one: {name: {count, each_joules, what Meter says of
+    all together}}."""
+    words = start_of_ours(model, engine)
+    prompt, decode, prompt_tokens, decode_tokens = work(session)
+    rows = (
+        ("cold start", lambda: spawn(words), 1),
+        ("prompt token", prompt, prompt_tokens),
+        ("decoded token", decode, decode_tokens),
+    )
+    found, meter.plan = {}, session.plan
+    for name, action, each in rows:
+        action()
+        meter.restart()
+        count, until = 0, time.monotonic() + seconds
+        while time.monotonic() < until:
+            action()
+            count += each
+        total = meter.result()
+        found[name] = {"each_joules": total["joules"] / count, "count": count, **total}
+    return found
 
 
 def read_speed(size=256 << 20):

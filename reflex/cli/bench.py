@@ -1,7 +1,8 @@
 """Measure this installation: cold start by phase, prompt and decode speed, share of the memory limit, peak memory.
 
 Cold starts run in processes of their own with the page cache warm, interleaved with the commands given by --against, which
-should do the same work and end. Figures are medians; the machine should be otherwise idle.
+should do the same work and end. Figures are medians; the machine should be otherwise idle. --energy adds what the GPU takes for a
+cold start, a token of a prompt and a decoded one.
 """
 
 from . import front
@@ -11,6 +12,7 @@ PARAMETERS = (
     ("--runs", "int", 15, "Cold starts to measure."),
     ("--against", "texts", (), "Another engine's command line to start in turn with ours."),
     *front.ENGINE,
+    front.ENERGY,
     *front.SHOWN,
 )
 
@@ -29,10 +31,18 @@ def run(out, model, runs, against, engine):
     out.mark("cold")
     warm = measure.warm(session, sum(tensor.nbytes for tensor in file.tensors.values()))
     out.mark("warm")
+    meter, out.meter = out.meter, None  # this command reports by itself
+    joules = {}
+    if meter:
+        joules = {"energy": measure.energy(meter, session, model, engine)}
+        out.mark("energy")
     if out.json:
-        out.record("result", {"command": "bench", "model": session.model, "backend": session.backend, "cold": cold, "warm": warm})
+        facts = {"command": "bench", "model": session.model, "backend": session.backend}
+        out.record("result", {**facts, "cold": cold, "warm": warm, **joules})
     else:
         show(out, cold, warm)
+        if joules:
+            show_energy(out, joules["energy"])
     return 0
 
 
@@ -53,3 +63,10 @@ def show(out, cold, warm):
         f"        {share:.0%} of the {warm['read_bytes_per_second'] / 1e9:.1f} GB/s that one thread reads from memory",
     ]
     out.text("\n".join(lines) + "\n")
+
+
+def show_energy(out, rows):
+    """What the GPU takes, as text."""
+    for name, row in rows.items():
+        out.text(f"energy  {row['each_joules']:9.4f} J per {name}, over {row['count']} in {row['seconds']:.1f} s\n")
+    out.text(f"        by {row['method']} of {row['device']}, beside {row['idle_watts']:.1f} W when idle\n")

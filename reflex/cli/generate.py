@@ -27,6 +27,7 @@ PARAMETERS = (
     ("--json-schema", "text", "", "Answer with compact JSON that satisfies the schema in this file; see docs/constrain.md."),
     *front.CHAT,
     *front.ENGINE,
+    front.ENERGY,
     *front.SHOWN,
 )
 
@@ -46,7 +47,7 @@ def run(
         grammar = asked(choices, regex, json_schema)
         out.mark("constraint")
     file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
-    out.beside("device thread", getattr(session.plan, "marks", ()))
+    out.computes(session.plan)
     from ..generate import generate
 
     seed = None if seed < 0 else seed

@@ -35,7 +35,7 @@ def _encode(text):
 class Output:
     """The output of one command."""
 
-    __slots__ = ("_beside", "_clock", "_marks", "_start", "command", "json", "timings")
+    __slots__ = ("_beside", "_clock", "_marks", "_start", "command", "json", "meter", "timings")
 
     def __init__(self, command, json=False, timings=False, first=None):
         self.command = command
@@ -44,6 +44,7 @@ class Output:
         self._marks = []
         self._beside = []
         self._start = None
+        self.meter = None  # of energy, where it is asked for
         if timings:
             self._begin(first)
 
@@ -120,6 +121,19 @@ class Output:
         )
         return _encode(problem.line() + "\n"), self._line("error", problem.as_dict()) if self.json else b""
 
+    def weigh(self, backend):
+        """The energy of what follows will be in the phases; to be called before anything touches the device."""
+        from ..energy import Meter
+
+        self.meter = Meter(backend)
+        self.mark("idle power")
+
+    def computes(self, plan):
+        """`plan` is what computes: its device thread's phases belong to the report."""
+        self.beside("device thread", getattr(plan, "marks", ()))
+        if self.meter:
+            self.meter.plan = plan
+
     def beside(self, name, marks):
         """Phases of another thread: (phase, perf_counter_ns at its end), the first one where the thread began; it may still
         grow. None: no such thread."""
@@ -136,13 +150,19 @@ class Output:
             return
         phases = self.phases()
         others = {name: self.phases(marks) for name, marks in self._beside}
+        energy = self.meter.result() if self.meter else None
         if self.json:
             more = {"beside": others} if others else {}
+            more |= {"energy": energy} if energy else {}
             self.record("phases", {"command": self.command, "clock": self._clock, "phases": phases, **more})
             return
         self._table("phase", phases, f"   ({self._clock})")
         for name, marks in others.items():
             self._table(name, marks, "", next(iter(marks.values()), 0.0))
+        if energy:
+            from ..energy import text
+
+            self.note(text(energy))
 
     def _table(self, title, phases, remark, before=0.0):
         self.note(f"{title:<14}{'ms':>9}{'since exec':>12}{remark}")

@@ -19,6 +19,7 @@ PARAMETERS = (
     ("--prior", "text", "", "Stands for no prompt in pmi; empty: the begin token where texts start with it, else a line break."),
     *front.CHAT,
     *front.ENGINE,
+    front.ENERGY,
     *front.SHOWN,
 )
 
@@ -30,7 +31,7 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
     out.mark("imports")
     text = front.request(prompt, chat, system, messages)
     file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
-    out.beside("device thread", getattr(session.plan, "marks", ()))
+    out.computes(session.plan)
     from ..score import score
 
     decision = score(session, str(text), candidate, rule, temperature, terminator, prior)

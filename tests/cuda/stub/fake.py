@@ -13,13 +13,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
 
-def build(folder):
+def build(folder, name="libcuda.so.1", source="stub.c"):
     """Compile the stub into `folder` and return its path; None where there is no C compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         return None
-    path = Path(folder) / "libcuda.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, HERE / "stub.c"], check=True)
+    path = Path(folder) / name
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, HERE / source, "-ldl"], check=True)
     return path
 
 
