@@ -147,6 +147,17 @@ class Model:
         timeline = Timeline(session)
         return timeline if text is None else timeline.append(text)
 
+    def import_state(self, path):
+        """A Timeline of the tokens whose state a file holds (see `Timeline.export_state`). They need not be computed again, neither
+        by it nor by a call whose prompt begins with its text. Raises StateError where the file is damaged or of another model,
+        and ContextOverflowError where it is longer than this model's context."""
+        from posix import fspath
+
+        from .state import import_state
+
+        session = self._live().fork()
+        return Timeline(session, import_state(session, fspath(path)).ids)
+
     def logprobs(self, text):
         """How likely `text` (or token ids) is, token by token; returns Logprobs. A first token that nothing precedes has none."""
         return self.session().logprobs(text)

@@ -183,6 +183,24 @@ class Session:
         self.ids = list(ids)
         return reused
 
+    def settle(self, ids):
+        """Make `ids` this timeline, by steady batches alone, so that a score may build on any beginning of it."""
+        self.reserve(len(ids), 0)
+        start = self.held(ids, steady=True)
+        while start < len(ids):
+            batch = Batch(start, steady=True)
+            batch.add_plain(ids[start : start + BATCH])
+            start += len(batch.ids)
+            self.evaluate(batch)
+        self.ids = list(ids)
+
+    def adopt(self, ids):
+        """The cache holds `ids` now, which something else than `evaluate` put there, as steady batches leave them."""
+        self.forget()
+        self._slots.ids += ids
+        self._slots.steady = len(ids)
+        self.ids = list(ids)
+
     def append(self, token):
         """Extend the timeline by one token; its logits are then row 0."""
         self.sync([*self.ids, token])

@@ -10,6 +10,7 @@ one model share it. Refuses what the context cannot hold when it is appended. Ow
 """
 
 from math import exp, fsum
+from posix import fspath
 
 from .errors import InvalidInputError, StateError
 from .generate import generate as _generate
@@ -127,6 +128,14 @@ class Timeline:
             if event.id is not None:
                 self._ids.append(event.id)
             yield event
+
+    def export_state(self, path, kind=None):
+        """Write what the model keeps of these tokens to a file, for `Model.import_state` and --import-state; returns this timeline.
+        What the cache lacks of them is computed. `kind`: f32, or f16 for half the bytes; by default as the backend keeps it."""
+        from .state import export_state
+
+        export_state(self.core, self._start(), fspath(path), kind)
+        return self
 
     # ---- asking ----
 

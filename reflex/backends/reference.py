@@ -200,8 +200,8 @@ class Plan:
     def _attention(self, batch, step, ins, args):
         layer = args.pop("layer")
         rows = batch.rows[step.out]
-        ins[1] = self._append(self._keys, layer, batch.slots, ins[1])
-        ins[2] = self._append(self._values, layer, batch.slots, ins[2])
+        ins[1] = self.put(self._keys, layer, batch.slots, ins[1])
+        ins[2] = self.put(self._values, layer, batch.slots, ins[2])
         ins += map(self.weight, step.weights)
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]
@@ -217,7 +217,7 @@ class Plan:
     def _select(self, batch, step, ins, args):
         args["outputs"] = batch.rows[step.out] = batch.outputs
 
-    def _append(self, cache, layer, slots, new):
+    def put(self, cache, layer, slots, new):
         """Writes the rows of `new` into their slots and returns the whole cache of that layer."""
         old = cache[layer]
         if slots[-1] >= len(old):
@@ -265,6 +265,12 @@ class Plan:
         logits = self._row(row)
         token = draw(logits, temperature, top_k, top_p, min_p, random)
         return token if np.isfinite(logits[token]) else -1
+
+    def store(self, source=None):
+        """What reads and writes the memory of earlier tokens, for state files; see sections.py."""
+        from .reference_state import Store
+
+        return Store(self)
 
     def close(self):
         """Forgets weights and cache; the file stays its owner's."""

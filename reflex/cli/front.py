@@ -34,6 +34,11 @@ CHAT = (  # every command that takes a prompt for a model that follows instructi
     ("--system", "text", "", "A system message in front; means --chat."),
     ("--messages", "text", "", 'JSON file of messages before PROMPT, [{"role": ..., "content": ...}]; - is stdin; means --chat.'),
 )
+STATE = (  # every command that answers one prompt
+    ("--import-state", "text", "", "Take the state in this file, as far as the prompt begins like the text it was made of."),
+    ("--export-state", "text", "", "Write the state that the prompt leaves to this file, for --import-state."),
+    ("--state-type", ("kept", "f16", "f32"), "kept", "Numbers of an exported state; kept: as they are, which loses nothing."),
+)
 
 
 BROKEN = (ImportError, SyntaxError, EOFError)  # of modules; EOFError: compiled when the disk was full
@@ -81,6 +86,12 @@ def engine(values):
 
         device.expect(found["device"])
     return found
+
+
+def state(values):
+    """Takes the STATE options out of a command's values; (import, export, type), or None where no state is asked for."""
+    found = tuple([values.pop(destination(row[0])) for row in STATE])
+    return found if found[0] or found[1] else None
 
 
 def destination(name):
@@ -169,6 +180,8 @@ def execute(module, values, first=None):
                 out.weigh(values["backend"])
             if "backend" in values:
                 values["engine"] = engine(values)
+            if "import_state" in values:
+                values["state"] = state(values)
             code = module.run(out, **values)
             out.finish()
             return code

@@ -26,6 +26,7 @@ PARAMETERS = (
     ("--regex", "text", "", "Answer with a text that matches this regular expression from end to end; see docs/constrain.md."),
     ("--json-schema", "text", "", "Answer with compact JSON that satisfies the schema in this file; see docs/constrain.md."),
     *front.CHAT,
+    *front.STATE,
     *front.ENGINE,
     front.ENERGY,
     *front.SHOWN,
@@ -33,8 +34,9 @@ PARAMETERS = (
 
 
 def run(
-    out, model, prompt, max_tokens, stop, logprobs, choices, regex, json_schema, seed, chat, system, messages, engine, **sampling
-):
+    out, model, prompt, max_tokens, stop, logprobs, choices, regex, json_schema, seed, chat, system, messages, engine, state,
+    **sampling,
+):  # fmt: skip
     """Exit code 0 at the end of the text, 130 after Ctrl-C."""
     from ..open import open_model
 
@@ -48,6 +50,10 @@ def run(
         out.mark("constraint")
     file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.computes(session.plan)
+    if state:
+        from .state import State
+
+        state = State(out, session, str(text), *state)
     from ..generate import generate
 
     seed = None if seed < 0 else seed
@@ -59,6 +65,8 @@ def run(
         out.record("result", generation.result().to_dict())
     elif not generation.text.endswith("\n"):
         out.text("\n")
+    if state and not code:
+        state.end()
     out.settle(file)
     return code
 

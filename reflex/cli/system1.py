@@ -18,13 +18,14 @@ PARAMETERS = (
     ("--terminator", "text", "", "A text that ends every candidate."),
     ("--prior", "text", "", "Stands for no prompt in pmi; empty: the begin token where texts start with it, else a line break."),
     *front.CHAT,
+    *front.STATE,
     *front.ENGINE,
     front.ENERGY,
     *front.SHOWN,
 )
 
 
-def run(out, model, prompt, candidate, rule, temperature, terminator, prior, chat, system, messages, engine):
+def run(out, model, prompt, candidate, rule, temperature, terminator, prior, chat, system, messages, engine, state):
     """Exit code 0 after printing the Decision."""
     from ..open import open_model
 
@@ -32,6 +33,10 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
     text = front.request(prompt, chat, system, messages)
     file, _, session = open_model(model, **engine, mark=out.mark, note=out.note, prompt=text)
     out.computes(session.plan)
+    if state:
+        from .state import State
+
+        state = State(out, session, str(text), *state)
     from ..score import score
 
     decision = score(session, str(text), candidate, rule, temperature, terminator, prior)
@@ -40,6 +45,8 @@ def run(out, model, prompt, candidate, rule, temperature, terminator, prior, cha
         out.record("result", decision.to_dict())
     else:
         show(out, decision)
+    if state:
+        state.end()
     out.settle(file)
     out.mark("result")
     return 0

@@ -37,6 +37,7 @@ class Worker:
         self.channel = self.line = None  # of the request at hand
         self.number = None  # its id
         self.busy = self.cancelled = self.large = False
+        self.foreign = False  # whether the cache may hold what this worker did not compute
         self.begun = 0  # when it began, perf_counter_ns
         session.watch(self.watch)
 
@@ -48,6 +49,15 @@ class Worker:
         if not (steady or self.session.plan.steady):  # what the cache holds could change a bit
             self.session.forget()
         return self.session.fork()
+
+    def state(self, timeline, prompt, source, target):
+        """What a request's states ask for, a State; None where it asks for none."""
+        if source is None and target is None:
+            return None
+        from .states import State
+
+        self.foreign = source is not None
+        return State(timeline, prompt, source, target)
 
     def prompt(self, prompt, messages, variables):
         """The text, or the token ids, that a request's fields ask for."""
@@ -124,6 +134,9 @@ class Worker:
             self._carry_out(line)
         finally:
             self.busy = False
+            if self.foreign:
+                self.session.forget()
+                self.foreign = False
         self.line = line = None
         self.tidy()
         return True

@@ -65,6 +65,10 @@ tokens among them, the end token not; tokens of a stop text count, it is never i
 that was cancelled has all that was made until then, and `token` answers make up its `text`; where nothing had begun, the result
 has `command` and `finish_reason` alone.
 
+With `import_state` a result also has `state`: `tokens` of the file, how many of them were `reused`, and `warnings`. Paths are
+absolute; the worker reads and writes them as its own user. What was imported is forgotten with the request, so that the next one
+computes everything itself. A file that is damaged or of another model is an error of category `state`.
+
 ## Order
 
 - One request at a time, in the order of their lines. Lines that come meanwhile wait: up to {lines} of them, or {megabytes} MiB;

@@ -49,6 +49,7 @@ def _name(value):
 LARGEST = 1 << 63
 KINDS = {  # kind -> (whether a JSON value is of it, what is expected)
     "text": (lambda value: isinstance(value, str), "a text"),
+    "path": (lambda value: isinstance(value, str) and "\0" not in value, "the path of a file"),
     "texts": (lambda value: _texts(value, MOST_TEXTS), f"a list of at most {MOST_TEXTS} texts"),
     "stops": (lambda value: _texts(value, MOST_STOPS), f"a list of at most {MOST_STOPS} texts"),
     "switch": (lambda value: isinstance(value, bool), "true or false"),

@@ -17,6 +17,7 @@ FIELDS = [(name, *row) for name in COMMANDS for row in protocol.command(name).FI
 GOOD = {  # kind -> a value of it
     "text": "a", "texts": ["a", "b"], "stops": ["."], "switch": True, "whole": 3, "number": 0.5, "tokens": [1, 2], "prompt": "a",
     "messages": [{"role": "user", "content": "a"}], "object": {"a": 1}, "schema": {"type": "null"}, "id": "x", "rule": "mean",
+    "path": "/a",
 }  # fmt: skip
 VALUES = [None, True, 0, -1, 1.5, 1 << 64, -(1 << 63) - 1, "", "a", "\ud800", [], ["a"], [1], [1.5], [None], [[]], {}, {"a": 1}]
 VALUES += [[True]]

@@ -62,6 +62,7 @@ class Plan:
         self.logits_at = self.stats_at = 0  # relative addresses of the latest results
         self.fetched = -1  # row whose logits the host holds
         self.decoder = self.drawer = self.query = None  # made on first use
+        self.beside = []  # uploads of state files
         self.host = native.alloc(4 * program.vocabulary, "logits")
         self.request = native.alloc(self.memory.request_bytes, "request")
         self.answer = native.alloc(ROW_STATS * self.memory.most_wanted, "answers")
@@ -69,6 +70,17 @@ class Plan:
         self.answered = False
 
     # ---- the device ----
+
+    def open(self):
+        """Make sure that the device, its kernels and the first arena are there; `evaluate` does so by itself."""
+        self._open()
+        self._place()
+
+    def store(self, source=None):
+        """What reads and writes the memory of earlier tokens, for state files; see state.py."""
+        from .state import Store
+
+        return Store(self, source)
 
     def _open(self):
         if self.device is None:
@@ -304,6 +316,8 @@ class Plan:
 
     def close(self):
         """Give back all device memory and the device."""
+        for upload in self.beside:
+            upload.finish()
         if self.decoder is not None:
             self.device.synchronize()
             self.decoder.close()

@@ -9,3 +9,7 @@ PROMPT = (  # every request that begins with a text
     ("messages", "messages", None, CHAT),
     ("variables", "object", {}, "Further variables of the chat template, such as `enable_thinking`."),
 )
+STATE = (  # every request that answers one prompt
+    ("import_state", "path", None, "Take the state in this file, as far as the prompt begins like the text it was made of."),
+    ("export_state", "path", None, "Write the state that the prompt leaves to this file, before the result is sent."),
+)

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 from ...generate import Generated, Token, generate
 from ..loop import Cancelled
-from . import PROMPT
+from . import PROMPT, STATE
 
 FIELDS = (
     *PROMPT,
@@ -24,13 +24,16 @@ FIELDS = (
     ("choices", "texts", (), "Answer with one of these texts."),
     ("regex", "text", None, "Answer with a text that matches this regular expression from end to end; see constrain.md."),
     ("json_schema", "schema", None, "Answer with compact JSON that satisfies this schema; see constrain.md."),
+    *STATE,
     ("stream", "switch", False, "Send each token as it comes."),
 )
 REASONS = {"interrupt": "cancelled"}
-RESULT = (*Generated.__slots__, "completion_tokens", "timings")  # logprobs where they were asked for
+RESULT = (*Generated.__slots__, "completion_tokens", "timings")  # logprobs, state where asked for
 
 
-def run(worker, prompt, messages, variables, stream, choices, regex, json_schema, **settings):
+def run(
+    worker, prompt, messages, variables, stream, choices, regex, json_schema, import_state, export_state, **settings
+):
     """Send the tokens, where they are wanted as they come, and the Generated."""
     prompt, constraint = worker.prompt(prompt, messages, variables), None
     if choices or regex is not None or json_schema is not None:
@@ -38,14 +41,18 @@ def run(worker, prompt, messages, variables, stream, choices, regex, json_schema
 
         constraint = grammar_of(choices, regex, json_schema).bind(worker.session)
     try:
-        generation = generate(worker.timeline(steady=False), prompt, constraint=constraint, **settings)
+        timeline = worker.timeline(steady=False)
+        state = worker.state(timeline, prompt, import_state, export_state)
+        generation = generate(timeline, prompt, constraint=constraint, **settings)
         first = told(worker, generation, stream)
+        if state and generation.finish_reason != "interrupt":
+            state.end()
         worker.unspoiled()
         result = generation.result().to_dict()
         reason = REASONS.get(generation.finish_reason, generation.finish_reason)
         times = worker.times(**({"first_token": first} if first else {}))
         more = {"completion_tokens": len(generation.token_ids), "timings": times}
-        worker.send("result", {**result, "finish_reason": reason, **more})
+        worker.send("result", {**result, "finish_reason": reason, **(state.fields if state else {}), **more})
     finally:
         if constraint:
             constraint.close()  # its memory is native: nothing else would hurry to give it back

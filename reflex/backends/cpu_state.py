@@ -1,0 +1,64 @@
+"""The memory of the cpu backend as sections of a state file (sections.py). Imported where one is read or written."""
+
+from .sections import rearrange, slot_bytes, slot_sections
+
+FLOAT = 4  # bytes of a value in the cache
+KEYS = 32  # slots of a block of keys (kernels/host/attention.py)
+
+
+class Store:
+    """See sections.py."""
+
+    half = False
+    fixed = ()
+    parallel = True
+
+    def __init__(self, plan):
+        self.memory, self.library = plan.memory, plan.library
+        self.origin = plan.library.level
+        self.sections = slot_sections(plan.program)
+        self._places = []  # (address in the cache, whether it holds keys, heads, width) of each section
+        for (heads, key_dim, value_dim), places in zip(plan.program.caches, plan.memory.caches, strict=True):
+            parts = zip(places, (True, False), (key_dim, value_dim), strict=True)
+            self._places += [(address, keys, heads, width) for address, keys, width in parts if width]
+
+    def read(self, first, count, address, half):
+        """Slots [first, first + count) to `address`."""
+        for at, place in self._parts(count, address, half):
+            for skip, *dimensions in self._dimensions(place, count, count, first, half):
+                swapped = [(n, there, here) for n, here, there in dimensions]
+                rearrange(self.library, skip[1], at + skip[0], FLOAT, 2 if half else FLOAT, *swapped)
+
+    def write(self, first, count, stored, address, half):
+        """The first `count` of `stored` slots at `address` to the slots from `first` on."""
+        for at, place in self._parts(stored, address, half):
+            for skip, *dimensions in self._dimensions(place, count, stored, first, half):
+                rearrange(self.library, at + skip[0], skip[1], 2 if half else FLOAT, FLOAT, *dimensions)
+
+    @staticmethod
+    def _bytes(section, half):
+        return slot_bytes((section,), half)
+
+    def _parts(self, stored, address, half):
+        """(address in the file, place in the cache) of each section of a block of `stored` slots."""
+        for section, place in zip(self.sections, self._places, strict=True):
+            yield address, place
+            address += stored * self._bytes(section, half)
+
+    def _dimensions(self, place, count, stored, first, half):
+        """How `count` slots lie in the file and in the cache: ((offset in the file, address in the cache), *dimensions), once for
+        whole blocks of keys and once for the rest."""
+        base, keys, heads, width = place
+        capacity, value = self.memory.capacity, 2 if half else FLOAT
+        over_heads = (heads, stored * width * value, capacity * width * FLOAT)
+        row = width * value
+        if not keys:
+            yield (0, base + first * width * FLOAT), over_heads, (count, row, width * FLOAT), (width, value, FLOAT)
+            return
+        whole, rest = count // KEYS, count % KEYS
+        start, block = base + first * width * FLOAT, KEYS * width * FLOAT
+        inner = (width, value, KEYS * FLOAT)
+        if whole:
+            yield (0, start), over_heads, (whole, KEYS * row, block), (KEYS, row, FLOAT), inner
+        if rest:
+            yield (whole * KEYS * row, start + whole * block), over_heads, (rest, row, FLOAT), inner

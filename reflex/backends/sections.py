@@ -1,0 +1,64 @@
+"""What a plan's memory of earlier tokens consists of, in one arrangement that is the same on every backend.
+
+A plan's `store()` gives an object with the interface of `Store`, by which state files (reflex/state) read and write that memory.
+Two kinds of section: *slots*, one row per token (keys, values, latent vectors), and *fixed*, one state that all tokens so far have
+left (recurrent layers), which no prefix can be cut from. Slots go in blocks of BLOCK; in a block the sections follow each other,
+each [heads][slots of the block][width]. Fixed sections are [heads][width] and always float32.
+
+    class Store:
+        sections = ()   # of slots, in order
+        fixed = ()      # fixed ones, in order
+        half = False    # whether slots are kept as float16, so that a file of those loses nothing
+        parallel = True # whether threads may write at the same time, which then is done when `write` returns
+        origin = ""     # what computes, as far as it decides the last bits of values
+        def read(self, first, count, address, half)            # slots [first, first + count) of one block to `address`
+        def write(self, first, count, stored, address, half)   # the first `count` slots of a block of `stored` there
+        def read_fixed(self, address)
+        def write_fixed(self, address)
+        def finish(self)                                       # where not parallel: begin what `write` was given
+
+Called by reflex/state; each backend has its own in a file beside it.
+"""
+
+from .. import native
+
+BLOCK = 256  # slots; also of a page of the cuda backend, so that a block of a file is a page of its cache
+
+
+class Section:
+    """A part of the state with a name of its own: `heads` rows of `width` values for every slot, or once."""
+
+    __slots__ = ("heads", "name", "width")
+
+    def __init__(self, name, heads, width):
+        self.name = name
+        self.heads = heads
+        self.width = width
+
+    @property
+    def values(self):
+        """Values of one slot, or of a fixed state."""
+        return self.heads * self.width
+
+
+def slot_sections(program):
+    """The sections of a program's caches of keys and values, without empty ones."""
+    found = []
+    for number, (heads, key_dim, value_dim) in enumerate(program.caches):
+        found += [Section(f"keys {number}", heads, key_dim), Section(f"values {number}", heads, value_dim)]
+    return [section for section in found if section.values]
+
+
+def slot_bytes(sections, half):
+    """Bytes of one slot of all sections."""
+    return (2 if half else 4) * sum(section.values for section in sections)
+
+
+def rearrange(library, source, target, source_bytes, target_bytes, *dimensions):
+    """Copy values; up to four `dimensions`, outermost first: (count, bytes from one to the next in the source, in the target). A
+    value has 2 bytes (float16) or 4 (float32) on either side."""
+    words = [source, target, source_bytes, target_bytes]
+    for dimension in ((1, 0, 0),) * (4 - len(dimensions)) + dimensions:
+        words += dimension
+    block = (native.Int64 * len(words))(*words)
+    library.rearrange(native.address_of(block))

@@ -1,0 +1,51 @@
+"""Numbered pieces of work on a few threads: work that native code does, so that the interpreter's lock is free."""
+
+import _thread
+from posix import sched_getaffinity
+
+from .. import native
+from ..errors import OutOfMemoryError
+
+MOST = 8  # threads: fewer than saturate the memory of any machine
+
+
+def together(work, count, where, meanwhile):
+    """Call work(0) to work(count - 1), on other threads and here after `meanwhile()`; raises the error of the lowest number that
+    failed, or that of `meanwhile`."""
+    problems, waiting, ends = {}, list(range(count))[::-1], []
+
+    def run():
+        while True:
+            try:
+                number = waiting.pop()
+            except IndexError:
+                return
+            try:
+                work(number)
+            except BaseException as problem:
+                problems[number] = problem
+                waiting.clear()
+
+    def thread(end):
+        try:
+            native.watch_thread()
+            run()
+        finally:
+            end.release()
+
+    for _ in range(min(MOST, count, len(sched_getaffinity(0))) - 1):
+        end = _thread.allocate_lock()
+        end.acquire()
+        try:
+            native.start_thread(thread, (end,), where)
+        except OutOfMemoryError:
+            break  # fewer do it as well
+        ends.append(end)
+    try:
+        meanwhile()
+        run()
+    finally:
+        for end in ends:
+            end.acquire()
+    if problems:
+        raise problems[min(problems)]
