@@ -3,6 +3,7 @@
     python bench/device.py                                  kernels only
     python bench/device.py --model model.gguf --model ...   and these models
     python bench/device.py --shape 0.6B=big.gguf            and the speed of this file (random weights will do)
+    python bench/device.py --shape ... --reflex bin/reflex --energy     and joules per cold start and per token (needs nvidia-ml-py)
     python bench/device.py --families                       and every family by tiny models (families_device.py)
 
 Builds nothing: cache/ must hold the device's kernels. A short table comes last; bench/results/device.json gets every number.
@@ -10,6 +11,8 @@ Refuses nothing and hides nothing: a kernel that fails is in the table, and the 
 """
 
 import argparse
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,7 +30,11 @@ def arguments():
     parser.add_argument("--families", action="store_true", help="compare tiny models of every family")
     parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
     parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
-    return parser.parse_args()
+    parser.add_argument("--energy", action="store_true", help="joules of every shape, by the command given as --reflex")
+    options = parser.parse_args()
+    if options.energy and not (options.reflex and options.shape):
+        parser.error("--energy needs --reflex and --shape")
+    return options
 
 
 def kernels(runner, only):
@@ -89,15 +96,39 @@ def speeds(shapes, cold):
     return rows
 
 
+def joules(shapes, command):
+    """What the card takes, by the command itself: for one cold call, idle measured before it, and on average of many."""
+    found = {}
+    for name, path in shapes:
+        engine = ("--backend", "cuda", "--json", "--energy")
+        call = printed(command, "system1", path, "The capital of France is", "--candidate", " Paris", *engine)
+        many = printed(command, "bench", path, "--runs", "1", *engine)
+        found[name] = {"one_call": call["phases"]["energy"], **many["result"]["energy"]}
+        for what, row in many["result"]["energy"].items():
+            text = f"{row['each_joules']:.4f} J per {what} (n {row['count']}), beside {row['idle_watts']:.1f} W; {row['method']}"
+            print(f"{name:<20} {text}", flush=True)
+    return found
+
+
+def printed(*words):
+    """The last JSON object of each type that a command prints."""
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    return {said["type"]: said for said in objects}
+
+
 def main():
     options = arguments()
-    wrong, body = 0, {}
+    wrong = 0
     shapes = [tuple(shape.split("=", 1)) for shape in options.shape]
+    body = {}
     cold = colds(shapes, options.runs, options.reflex) if options.reflex else {}
+    if options.energy:  # while nothing of this process is on the card
+        body["energy"] = joules(shapes, options.reflex)
     runner = gpu.Runner()
     found = runner.gpu
     print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
-    body = {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}
+    body |= {"device": found.name, "driver": found.driver, "kernels_for": runner.images.target}
     if not options.no_kernels:
         body["kernels"], wrong = kernels(runner, options.only)
     found.close()

@@ -93,6 +93,7 @@ def work(session, prompt_tokens=256, decode_tokens=32):
 
     def prompt():
         session.sync(next(others))
+        session.plan.argmax(0)  # waits for a device
 
     def decode():
         session.sync(ids)  # all but the last token is held
