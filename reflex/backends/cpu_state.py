@@ -17,10 +17,12 @@ class Store:
         self.memory, self.library = plan.memory, plan.library
         self.origin = plan.library.level
         self.sections = slot_sections(plan.program)
-        self._places = []  # (address in the cache, whether it holds keys, heads, width) of each section
+        self._places = []  # (address in the cache, whether it holds blocks of keys, heads, width) of each section
         for (heads, key_dim, value_dim), places in zip(plan.program.caches, plan.memory.caches, strict=True):
-            parts = zip(places, (True, False), (key_dim, value_dim), strict=True)
-            self._places += [(address, keys, heads, width) for address, keys, width in parts if width]
+            keys, values = places
+            self._places.append((keys, value_dim > 0, heads, key_dim))
+            if value_dim:
+                self._places.append((values, False, heads, value_dim))
 
     def read(self, first, count, address, half):
         """Slots [first, first + count) to `address`."""

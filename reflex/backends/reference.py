@@ -207,7 +207,7 @@ class Plan:
             args[name] = [getattr(batch, name)[r] for r in rows]
 
     def _latent_attention(self, batch, step, ins, args):
-        ins[1] = self._append(self._keys, args.pop("layer"), batch.slots, ins[1])
+        ins[1] = self.put(self._keys, args.pop("layer"), batch.slots, ins[1])
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in batch.rows[step.out]]
 

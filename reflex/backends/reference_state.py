@@ -40,7 +40,7 @@ class Store:
 
     def _caches(self):
         sections = iter(self.sections)
-        for layer, (heads, key_dim, value_dim) in enumerate(self.plan.program.caches):
+        for layer, (_, key_dim, value_dim) in enumerate(self.plan.program.caches):
             for cache, width in ((self.plan._keys, key_dim), (self.plan._values, value_dim)):
-                if heads * width:
+                if width:
                     yield next(sections), cache, layer

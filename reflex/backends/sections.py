@@ -42,11 +42,13 @@ class Section:
 
 
 def slot_sections(program):
-    """The sections of a program's caches of keys and values, without empty ones."""
+    """The sections of a program's caches: keys and values of a layer, or latent vectors where that has no values."""
     found = []
     for number, (heads, key_dim, value_dim) in enumerate(program.caches):
-        found += [Section(f"keys {number}", heads, key_dim), Section(f"values {number}", heads, value_dim)]
-    return [section for section in found if section.values]
+        found.append(Section(f"{'keys' if value_dim else 'latent'} {number}", heads, key_dim))
+        if value_dim:
+            found.append(Section(f"values {number}", heads, value_dim))
+    return found
 
 
 def slot_bytes(sections, half):

@@ -11,7 +11,7 @@ from reflex import native
 from reflex.errors import ContextOverflowError, InputOutputError, InvalidInputError, StateError
 from reflex.state import KINDS, export_state, identity, import_state, layout
 
-FAMILIES = ["llama-smollm", "gemma2", "gpt2", "falcon", "olmoe", "phi3-long", "deci"]
+FAMILIES = ["llama-smollm", "gemma2", "gpt2", "falcon", "olmoe", "phi3-long", "deci", "deepseek2", "mistral4"]
 LENGTHS = [1, 31, 256, 300]  # less than a block of keys, a whole block of the file, more than one
 RANDOM = np.random.default_rng(11)
 IDS = RANDOM.integers(3, 500, 400).tolist()

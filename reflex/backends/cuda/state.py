@@ -24,8 +24,7 @@ class Store:
         self.sections = slot_sections(plan.program)
         self._places = []  # of each section: offset in a page
         for (heads, key_dim, value_dim), at in zip(plan.program.caches, plan.memory.layer_places, strict=True):
-            keys = HALF * SLOTS * heads * key_dim
-            self._places += [place for place, width in ((at, key_dim), (at + keys, value_dim)) if heads * width]
+            self._places += [at, at + HALF * SLOTS * heads * key_dim] if value_dim else [at]
         self.origin = f"{plan.image.target}, weights {plan.gpu.weights}"
         self._source = source
         self._upload = None  # made for the first whole block
