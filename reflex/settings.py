@@ -1,6 +1,7 @@
 """Every environment variable that Reflex reads at run time, each a function here. Nothing else reads the environment.
 
 REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
+REFLEX_TOKEN  the token that clients of reflex-sidecar must send, where no --token-file is given
 
 CUDA_VISIBLE_DEVICES belongs to the CUDA driver, which applies it; here it only says whether there is any use in asking.
 """
@@ -17,6 +18,17 @@ def start_ns():
 def child_environment(start):
     """This process's environment for a child that counts its phases from `start`, in ns of time.perf_counter_ns."""
     return {**environ, b"REFLEX_T0": b"%d" % start}
+
+
+def token():
+    """The token that clients of the sidecar must send, None where there is none."""
+    text = environ.get(b"REFLEX_TOKEN")
+    return None if text is None else text.decode("utf-8", "surrogateescape")
+
+
+def worker_environment():
+    """This process's environment for a worker, which needs no token."""
+    return {name: value for name, value in environ.items() if name != b"REFLEX_TOKEN"}
 
 
 def devices_hidden():

@@ -18,7 +18,7 @@ Made by `python -m reflex.worker.page`; do not edit.
     reflex uds model.gguf /run/reflex.sock       # one client at a time, at a local socket
 
 The model is loaded once; then every line in is a request, a JSON object, and is answered by one or more lines, JSON objects
-too. There is no network listener: HTTP is a program of its own in front of this one.
+too. There is no network listener: HTTP is a program of its own in front of this one: [sidecar.md](sidecar.md).
 
     > {{"command": "system1", "id": 1, "prompt": "The capital of France is", "candidates": [" Paris", " London"]}}
     < {{"schema_version": 1, "type": "result", "id": 1, "command": "system1", "best_text": " Paris", ...}}
@@ -48,13 +48,13 @@ Texts are UTF-8. A lone surrogate from `\\udc80` to `\\udcff` stands for one byt
 
 | `type` | when | fields |
 |---|---|---|
-| `ready` | first, once: the model is loaded | `command`, `model`, `backend`, `context`, `socket` (uds), `phases` (below) |
-| `token` | one step of a `generate` with `stream` | `index`, `token_id`, `text`, `bytes`, `logprob` |
+| `ready` | first, once: the model is loaded | `command`, `model`, `backend`, `context`, `chat`, `socket` (uds), `phases` |
+| `token` | one step of a `generate` with `stream` | `index`, `token_id`, `text`, `bytes`, `logprob`, `top_logprobs` if asked for |
 | `result` | last: the request succeeded, or was cancelled | `command`, and those of the command |
 | `error` | last: it did not | `category`, `message`, `expected`, `found`, `where`, `remedy`: [errors.md](errors.md) |
 
-`phases`: for each, milliseconds since the process began at which it ended. A `token` whose `token_id` is null only brings text
-that was held back.
+`chat`: whether the file has a chat template. `phases`: for each, milliseconds since the process began at which it ended. A `token`
+whose `token_id` is null only brings text that was held back.
 
 All begin with `schema_version`, `type` and, where the request has one, `id`. Names are those of `--json`, but for a token's
 `id`, which is `token_id` here. Every result has `timings`, in milliseconds: `waited` since the line came, `first_token` and

@@ -45,6 +45,7 @@ def begin(out, model, engine, signals, stall, place):
     file, tokenizer, session = open_model(model, **engine, mark=out.mark, note=out.note)
     out.mark("ready")
     fields = {"command": out.command, "model": session.model, "backend": session.backend, "context": session.context}
+    fields["chat"] = file.has("tokenizer.chat_template")
     out.record("ready", {**fields, **({"socket": place.path} if place else {}), "phases": out.phases()})
     out.timings = out.json = False  # from here on stdout is the worker's, or nobody's
     import gc

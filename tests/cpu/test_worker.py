@@ -52,7 +52,7 @@ def spoken(model, *said, before="", code=0, argv=()):
 
 
 def test_ready_says_what_is_there(worker, model):
-    assert list(worker.ready) == ["schema_version", "type", "command", "model", "backend", "context", "phases"]
+    assert list(worker.ready) == ["schema_version", "type", "command", "model", "backend", "context", "chat", "phases"]
     assert worker.ready["command"] == "stdio" and worker.ready["model"] == str(model) and worker.ready["context"] == 512
     phases = list(worker.ready["phases"].values())
     assert phases == sorted(phases) and {"launch", "imports", "header", "kernels", "ready"} <= set(worker.ready["phases"])

@@ -36,6 +36,9 @@ THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
     "pynvml": ("energy",),
     "numba": ("kernels/",),
     "llvmlite": ("kernels/",),
+    "starlette": ("sidecar/app",),
+    "uvicorn": ("sidecar/server",),
+    "h11": ("sidecar/server",),  # uvicorn's own
 }
 # What a module of the cold path may import when it is imported. Everything here is built in, frozen or already loaded.
 COLD_IMPORTS = {

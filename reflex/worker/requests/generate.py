@@ -21,6 +21,7 @@ FIELDS = (
     ("seed", "whole", None, "Same seed, same text; by default every answer differs."),
     ("stop", "stops", (), "End before any of these texts."),
     ("logprobs", "switch", False, "Each token's log-probability, before all sampling settings."),
+    ("top_logprobs", "whole", 0, "With stream: beside each token that many of the most likely ones, at most 20."),
     ("choices", "texts", (), "Answer with one of these texts."),
     ("regex", "text", None, "Answer with a text that matches this regular expression from end to end; see constrain.md."),
     ("json_schema", "schema", None, "Answer with compact JSON that satisfies this schema; see constrain.md."),
@@ -65,7 +66,7 @@ def told(worker, generation, stream):
         for event in generation:
             first = first or perf_counter_ns()
             if stream:
-                worker.send("token", named(event.to_dict()))
+                worker.send("token", named(event.to_dict()) | (beside(worker, generation) if event.id is not None else {}))
             if generation.finish_reason is None:
                 worker.watch()
     except Cancelled:
@@ -73,6 +74,13 @@ def told(worker, generation, stream):
         if stream and rest:
             worker.send("token", named(Token(len(generation.token_ids), None, rest, b"", None).to_dict()))
     return first
+
+
+def beside(worker, generation):
+    """The most likely tokens of the step at hand, where they were asked for."""
+    piece, found = worker.tokenizer.piece, generation.likely
+    rows = [{"token_id": token, "bytes": list(piece(token, False)), "logprob": value} for token, value in found]
+    return {"top_logprobs": rows} if rows else {}
 
 
 def named(token):
