@@ -373,6 +373,7 @@ def _kernel(format):
                 group = int32(meta + 4 * meta_words * (column >> 5))
                 y, y8 = run(y, y8, raw, at, at8, t, x_at, group, int32((columns - column) >> 5))
                 at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + x_hop), int32(column + span)
+            cuda.syncwarp()  # here lanes meet: without it ptxas takes a warp for divided in all that follows
             turn = int32(turn + 1)
             if turn == turns:
                 y += ptx.shfl_xor(y, int32(1))
@@ -392,6 +393,7 @@ def _kernel(format):
                         columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1,
                         out2,
                     )  # fmt: skip
+                    cuda.syncwarp()
                     kept = int32(0)
             slot = int32(slot + 1)
             if slot == stages:
