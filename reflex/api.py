@@ -19,17 +19,19 @@ from .timeline import Timeline, constrained
 ROWS = 32  # rows of logits computed at once: bounds the memory beside the caller's own array
 
 
-def load(path, backend="auto", context=None, threads=None, device="", weights="quantized"):
+def load(path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy"):
     """Open a GGUF file (a path, or `demo`) and return a Model.
 
     `backend`: auto, cpu, cuda or reference. `context`: tokens, by default the model's own limit. `threads`: by default the
-    cores this process may use. `device` (number or UUID) and `weights` (quantized, f16, f32) concern cuda. Raises one error
+    cores this process may use. `device` (number or UUID), `weights` (quantized, f16, f32) and `experts` (lazy: those of a
+    mixture go to the device when a batch asks for them, if it asks for few; eager: at once) concern cuda. Raises one error
     of `reflex.ReflexError`'s tree, naming what was expected and what to do."""
     from posix import fspath
 
     from .open import open_model
 
-    options = {"backend": backend, "context": context, "threads": threads, "device": device, "weights": weights}
+    options = {"backend": backend, "context": context, "threads": threads}
+    options |= {"device": device, "weights": weights, "experts": experts}
     return Model(*open_model(fspath(path), **options), options=options)
 
 

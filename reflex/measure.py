@@ -47,7 +47,7 @@ def start_of_ours(model, engine):
     """The words of the cold start that is measured."""
     candidates = [word for text in CANDIDATES for word in ("--candidate", text)]
     ours = [*own_command(), "system1", model, PROMPT, *candidates, "--json", "--timings"]
-    for name in ("backend", "threads", "device", "weights"):
+    for name in ("backend", "threads", "device", "weights", "experts"):
         ours += [f"--{name}={engine[name]}"] if engine[name] else []
     return ours
 

@@ -16,20 +16,21 @@ MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
 def open_model(
-    path, backend="auto", context=None, threads=None, device="", weights="quantized", mark=None, note=None, prompt=None, change=None
-):
+    path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy",
+    mark=None, note=None, prompt=None, change=None,
+):  # fmt: skip
     """Open a model; returns (file, tokenizer, session).
 
     `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use. `device`,
-    `weights`: which GPU, and how weights lie on it; only cuda reads them. `mark`: called with the name of each phase that ends
-    here (header, tokenizer, program, kernels). `note`: called with a line for the person. `prompt`: a text, or what makes one of
-    (file, tokenizer), to encode on the way, so that its tokens are known before anything is prepared for computing. `change`:
-    called with the file before anything is made of it (see File.overlay).
+    `weights`, `experts`: which GPU, how weights lie on it and when experts get there; only cuda reads them. `mark`: called with
+    the name of each phase that ends here (header, tokenizer, program, kernels). `note`: called with a line for the person.
+    `prompt`: a text, or what makes one of (file, tokenizer), to encode on the way, so that its tokens are known before anything
+    is prepared for computing. `change`: called with the file before anything is made of it (see File.overlay).
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
     name = choice.resolve(backend)
     workers = thread_count(threads)
-    gpu = _start_gpu(device, weights) if name == "cuda" else None
+    gpu = _start_gpu(device, weights, experts) if name == "cuda" else None
     file = None
     try:
         file = reader.open_model(demo.resolve(path))
@@ -58,10 +59,10 @@ def open_model(
     return file, tokenizer, Session(plan, tokenizer, file.path, name, longest, encoded)
 
 
-def _start_gpu(device, weights):
+def _start_gpu(device, weights, experts):
     from .backends.cuda.gpu import Gpu
 
-    return Gpu(device, weights)
+    return Gpu(device, weights, experts)
 
 
 def _plan(name, asked, gpu, note, arguments, workers):

@@ -27,6 +27,7 @@ ENGINE = (  # every command that runs a model
     ("--threads", "int", 0, "Threads of the CPU backend; 0 takes the cores this process may use."),
     ("--device", "text", "", "Which GPU: its number, or a UUID (GPU-..., MIG-...); empty takes the first."),
     ("--weights", ("quantized", "f16", "f32"), "quantized", "How weights lie on the GPU: as in the file, or expanded."),
+    ("--experts", ("lazy", "eager"), "lazy", "When the experts of a mixture go to the GPU: when they are asked for, or at once."),
 )
 ENERGY = ("--energy", "switch", False, "Joules that the GPU takes, idle subtracted; 2 s longer, implies --timings.")
 CHAT = (  # every command that takes a prompt for a model that follows instructions

@@ -17,20 +17,20 @@ from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
 LEAST_REACH, MOST_REACH = 2048, 16384  # slots; from the latter on every split is as long as the context asks for
-QUERIES = 4096  # log-probabilities asked for at once
 
 
 class Shape:
     """The launches of one batch size."""
 
-    __slots__ = ("chain", "first", "graph", "last", "parts", "runs")
+    __slots__ = ("chain", "first", "graph", "last", "parts", "runs", "stops")
 
-    def __init__(self, chain, first, last):
+    def __init__(self, chain, first, last, stops):
         self.chain = chain
         self.first = first
         self.last = last
         self.graph = None
         self.parts = ()  # of a shape that is met before all weights are there: (mark of the upload, first, last)
+        self.stops = stops  # (row, step `route`): before that row is queued, the experts that the step chose must be there
         self.runs = 0
 
 
@@ -49,6 +49,7 @@ class Plan:
         self.vocabulary = program.vocabulary
         self.library = native.library()
         self.gpu = gpu
+        self.experts = None  # those that stay in the file until they are asked for (asking.py)
         chosen = gpu.starting.chosen()
         self.image, self.multiprocessors = gpu.choose(chosen), chosen.multiprocessors
         self.memory = Memory(gpu.layout, program, context)
@@ -57,7 +58,7 @@ class Plan:
         self.page_addresses = []
         self.allocated = 0  # bytes of arenas and pages
         self.arrived = False  # whether launches need not wait for weights any more
-        self.shapes = {}  # (rows, wanted, reach, tree) -> Shape
+        self.shapes = {}  # (rows, wanted, reach, tree, asking) -> Shape
         self.wanted = 0
         self.logits_at = self.stats_at = 0  # relative addresses of the latest results
         self.fetched = -1  # row whose logits the host holds
@@ -97,14 +98,33 @@ class Plan:
             self.arrived = True
 
     def lower(self, chain, *shape):
-        """Append the launches of one evaluation to a chain; returns their (first, last). Needs no device yet."""
+        """Append the launches of one evaluation to a chain; returns their (first, last, stops). Needs no device yet."""
         facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
         return lowering(self.program)(*facts, *shape).lower()
 
     def settle(self, chain):
-        """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there."""
+        """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there (of experts
+        that stayed in the file, see `_complete`)."""
         self._settle(chain)
         self._arrive()
+
+    def _complete(self):
+        """Let all that is queued from now on find every expert on the device."""
+        self.gpu.upload_rest()
+        if self.experts is not None:
+            self.experts.close()
+            self.experts = None
+
+    def _choose_experts(self, rows):
+        """Decide whether a batch of so many rows asks for its experts, where they may have stayed in the file."""
+        if self.experts is None:
+            from .asking import Experts
+
+            self.experts = Experts(self.gpu, self.program, self.memory.rows)
+        few = self.experts.few(rows)
+        self.gpu.plan_upload(few)
+        if not (few and self.gpu.stacks):
+            self._complete()
 
     def _settle(self, chain):
         self._open()
@@ -198,12 +218,18 @@ class Plan:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
         wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
         reach = reach_of(first_slot + count) if steady or runs else 0
-        shape = self._shape(count, len(wanted), reach, reach > 0 and any(branch))
+        if self.gpu.stacks:
+            self._choose_experts(count)
+        shape = self._shape(count, len(wanted), reach, reach > 0 and any(branch), self.experts is not None)
         self.grow(first_slot + count)
         self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs)
         self.logits_at, self.stats_at = memory.logits(len(wanted)), memory.stats_of(len(wanted))
         self.wanted, self.fetched, self.answered = len(outputs), -1, False
         shape.runs += 1
+        if self.experts is not None:
+            self.experts.run(self, shape)
+            self._arrive()
+            return
         if count == 1 and shape.graph is None and shape.runs > 2:
             shape.graph = shape.chain.capture(shape.first, shape.last)
         if shape.graph:
@@ -265,11 +291,10 @@ class Plan:
             if not 0 <= token < self.vocabulary:
                 raise InvalidInputError("a token id is outside the vocabulary", f"0 to {self.vocabulary - 1}", token)
         if self.query is None:
+            from .query import Query
+
             self.query = Query(self)
-        found = []
-        for first in range(0, len(pairs), QUERIES):
-            found += self.query.run(pairs[first : first + QUERIES])
-        values = iter(found)
+        values = iter(self.query.run(pairs))
         return [[next(values) for _ in wanted] for wanted in ids]
 
     def argmax(self, row):
@@ -304,6 +329,8 @@ class Plan:
         `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before."""
         if not supports(sampling, ends):
             return None
+        if self.experts is not None:
+            self._complete()
         if self.decoder is None:
             self.decoder = Decoder(self)
         return Run(self.decoder, token, slot, sampling, draws, recent, ends, most)
@@ -321,7 +348,7 @@ class Plan:
         if self.decoder is not None:
             self.device.synchronize()
             self.decoder.close()
-        for made in (self.query, self.drawer):
+        for made in (self.query, self.drawer, self.experts):
             if made is not None:
                 made.close()
         for key in list(self.shapes):
@@ -352,39 +379,3 @@ def lists_of_runs(runs, rows):
             last = own
         places[row] = at if own else 0
     return places + lists
-
-
-class Query:
-    """Log-probabilities of single tokens: one launch, one small copy each way."""
-
-    def __init__(self, plan):
-        self.plan = plan
-        m = plan.memory
-        self.place = m.named("query", 12 * QUERIES)  # rows, ids, results
-        self.host = native.alloc(12 * QUERIES, "query")
-        self.chain = Chain(plan.library)
-        values = plan.logits_at, plan.stats_at, self.place, self.place + 4 * QUERIES, self.place + 8 * QUERIES, plan.vocabulary, 0
-        self.chain.add(plan.image.kernel("logprobs"), 1, values)
-        plan.settle(self.chain)
-
-    def run(self, pairs):
-        """Values of up to QUERIES (row, id)."""
-        count, device, address = len(pairs), self.plan.device, self.host.address
-        numbers = native.view(address, 2 * QUERIES, "i")
-        for i, (row, token) in enumerate(pairs):
-            numbers[i], numbers[QUERIES + i] = row, token
-        self.chain.set(0, 0, self.plan.address(self.plan.logits_at))
-        self.chain.set(0, 1, self.plan.address(self.plan.stats_at))
-        self.chain.set(0, 6, count)
-        self.chain.grid(0, (count + 127) // 128)
-        place = self.plan.address(self.place)
-        device.copy_in(place, address, 4 * (QUERIES + count))
-        self.chain.run()
-        results = 8 * QUERIES
-        device.copy_out(address + results, place + results, 4 * count)
-        device.synchronize()
-        return native.view(address + results, count, "f").tolist()
-
-    def close(self):
-        self.chain.close()
-        self.host.free()

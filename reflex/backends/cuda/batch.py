@@ -9,9 +9,9 @@ class Batch:
     """An evaluation of `rows` tokens, `wanted` of them with logits, on its way to a chain of launches.
 
     `reach`: 0, or the batch is steady, so that nothing that changes a bit is chosen by the number of rows, and lies in the first
-    `reach` slots. `tree`: there are branches."""
+    `reach` slots. `tree`: there are branches. `asking`: experts come when they have been chosen, see `stops`."""
 
-    def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted, reach=0, tree=False):
+    def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted, reach=0, tree=False, asking=False):
         self.image = image  # module.Images
         self.multiprocessors = multiprocessors
         self.chain = chain
@@ -22,8 +22,10 @@ class Batch:
         self.wanted = wanted
         self.reach = reach
         self.tree = tree
+        self.asking = asking
         self.selected = {}  # buffer -> address of its wanted rows
         self.own = []  # (row, parameter, step, word) of the layer being lowered
+        self.stops = []  # (row, step, address of its result, rows): the step `route` that chose what the launches from row on use
 
     def _add(self, kernel, grid, values, shared=0, alone=False):
         row = len(self.chain)

@@ -40,7 +40,14 @@ class ExpertLowering(Lowering):
     def _step_route(self, step):
         logits, rows = self._at(step.ins[0])
         settings = self._route_settings(step, self._width(step.ins[0]))
-        self._add("route", (blocks(rows, 4),), (logits, *settings, rows, self._to(step.out, rows)))
+        routes = self._to(step.out, rows)
+        self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
+        self._stop(step, routes, rows)
+
+    def _stop(self, step, routes, rows):
+        """What follows uses the experts that `step` has chosen."""
+        if self.asking:
+            self.stops.append((len(self.chain), step, routes, rows))
 
     def _step_expert_linear(self, step):
         source, rows = self._at(step.ins[0])
@@ -68,8 +75,9 @@ class ExpertLowering(Lowering):
         routed = not (quick_gate and self._simple(record.route))
         routes = self._to(record.route.out, rows)
         settings = self._route_settings(record.route, self._width(record.router.out))
-        if routed:
+        if routed or self.asking:
             self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
+        self._stop(record.route, routes, rows)
         hidden = self._to(record.gate.out, rows)
         if quick_gate:
             choice = logits, routes, int(routed), *settings[2:7]

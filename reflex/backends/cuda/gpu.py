@@ -4,6 +4,8 @@ Made before the model file is opened, because a context takes longer than everyt
 and by the Plan (backend.py).
 """
 
+import _thread
+
 from ...errors import ReflexError
 from ...quant.types import by_id
 from . import device, module, upload
@@ -11,38 +13,72 @@ from .launch import Chain
 from .memory import EXPANDED_AT_ONCE, WEIGHTS, Layout
 
 LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
+STACK = "_exps.weight"  # how the names of tensors end that hold a matrix for each expert
 
 
 class Gpu:
-    """A device on its way to a model's weights."""
+    """A device on its way to a model's weights.
 
-    def __init__(self, selection="", weights="quantized"):
+    `experts`: lazy (those of a mixture stay in the file until they are asked for, where a batch asks for few) or eager."""
+
+    def __init__(self, selection="", weights="quantized", experts="lazy"):
         self.weights = weights
+        self.eager = experts == "eager"
         self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
         self.base = self.expanded = 0  # device addresses of the weights
         self.arrivals = []  # where in the area each part of the upload ends, by its mark
         self.file = None
+        self.stacks = {}  # tensors that may stay in the file until experts are asked for, {name: Tensor}
+        self.rest = None  # the Upload of those, once it has begun
+        self._plan = _thread.allocate_lock()
+        self._planned = False
 
     def load(self, file):
         """Queue the loading of kernels and weights behind the start of the device."""
         self.file = file
         self.layout = Layout(file, self.weights)
         self.upload = upload.Upload(file.shards)
-        self._plan_upload()
-        self.upload.populate()
+        if not (self.eager or self.layout.expanded):
+            self.stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith(STACK)}
+        if not self.stacks:
+            self.plan_upload(False)
         self.starting.then(self._load)
 
-    def _plan_upload(self):
+    def plan_upload(self, lazy):
+        """Decide, once, what is uploaded: all, or what is not a stack of experts. The first batch decides, or the device when it is
+        ready before one is known."""
+        with self._plan:
+            if self._planned:
+                return
+            self._planned = True
+            if not lazy:
+                self.stacks = {}
+            self._fill(self.upload, [tensor for name, tensor in self.file.tensors.items() if name not in self.stacks])
+            if not self.stacks:
+                self.upload.populate()
+
+    def upload_rest(self):
+        """Let all that is queued from now on find every tensor on the device."""
+        if self.stacks:
+            found = self.starting.ready()
+            self.rest = upload.Upload(self.file.shards)
+            for tensor in self.stacks.values():
+                self.rest.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
+            self.rest.begin(found, self.base)
+            self.rest.wait()
+            self.stacks = {}
+
+    def _fill(self, what, tensors):
         """The tensors in their order in the file, in parts that become half as long: what uses the last part has little to do."""
-        places = sorted((self.layout.place(tensor.address), tensor) for tensor in self.file.tensors.values())
+        places = sorted((self.layout.place(tensor.address), tensor) for tensor in tensors)
         part = left = sum(tensor.nbytes for _, tensor in places)
         for place, tensor in places:
-            self.upload.add(place, tensor.address, tensor.nbytes)
+            what.add(place, tensor.address, tensor.nbytes)
             left -= tensor.nbytes
             if 0 < left <= part // 2 and part > LEAST_PART:
                 self.arrivals.append(place + tensor.nbytes)
-                self.upload.mark()
+                what.mark()
                 part = left
         self.arrivals.append(self.layout.size)
 
@@ -66,6 +102,7 @@ class Gpu:
         if self.layout.expanded_size:
             self.expanded = found.allocate(self.layout.expanded_size, f"weights as {self.weights}")
         found.mark("arena")
+        self.plan_upload(True)
         self.upload.begin(found, self.base)
 
     def prepare(self, kernels):
@@ -108,8 +145,9 @@ class Gpu:
 
     def close(self):
         """Give everything back; for a process that lives on."""
-        if self.upload is not None:
-            self.upload.finish()
+        for begun in (self.upload, self.rest):
+            if begun is not None:
+                begun.finish()
         try:
             found = self.starting.ready()
         except ReflexError:  # said where the device was wanted

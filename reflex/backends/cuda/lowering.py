@@ -21,20 +21,21 @@ UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 class Template:
     """The launches of one layer."""
 
-    __slots__ = ("changes", "facts", "start", "steps")
+    __slots__ = ("changes", "facts", "start", "steps", "stops")
 
-    def __init__(self, facts, start, steps, changes):
+    def __init__(self, facts, start, steps, changes, stops):
         self.facts = facts  # see layers.py
         self.start = start  # chain rows
         self.steps = steps
         self.changes = changes  # (row, parameter, step within the layer, word)
+        self.stops = stops  # (row, step within the layer, ...) as in Batch
 
 
 class Lowering(Products, AttentionLaunches):
     """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
 
     def lower(self):
-        """Append every launch; returns (first, last) rows of the chain."""
+        """Append every launch; returns the (first, last) rows of the chain and, of programs with experts, the stops."""
         begin = len(self.chain)
         program = self.program
         for i, rope in enumerate(program.ropes):
@@ -55,7 +56,7 @@ class Lowering(Products, AttentionLaunches):
             else:
                 self._lower(first, last)
         self._stats()
-        return begin, len(self.chain)
+        return begin, len(self.chain), self.stops
 
     def _stats(self):
         """Largest logit, its id and the sum of exponentials of every wanted row."""
@@ -72,16 +73,18 @@ class Lowering(Products, AttentionLaunches):
 
     def _record(self, first, last, own):
         self.own = []
-        start = len(self.chain)
+        start, stopped = len(self.chain), len(self.stops)
         self._lower(first, last)
         places = {id(step): k for k, step in enumerate(self.program.steps[first:last])}
         changes = [(row, parameter, places[id(step)], word) for row, parameter, step, word in self.own]
-        return Template(own, start, len(self.chain), changes)
+        stops = [(row, places[id(step)], *rest) for row, step, *rest in self.stops[stopped:]]
+        return Template(own, start, len(self.chain), changes, stops)
 
     def _copy(self, template, first):
         steps = self.program.steps
         changes = [(row, parameter, word(steps[first + k])) for row, parameter, k, word in template.changes]
-        self.chain.repeat(template.start, template.steps, changes)
+        start = self.chain.repeat(template.start, template.steps, changes)
+        self.stops += [(row + start - template.start, steps[first + k], *rest) for row, k, *rest in template.stops]
 
     def _rope_angles(self, index, rope):
         m, pairs = self.memory, len(rope.frequencies)

@@ -5,36 +5,12 @@ shared memory, stream, address and number of attributes), then the kernel handle
 cell and their number. A row with handle 0 is a copy: cells target, source, bytes.
 """
 
-from llvmlite import ir
-from numba.extending import intrinsic
-
 from ..export import export
-from ..intrinsics import I64, i64, load_i64, load_u32, shift_right, store_64
+from ..foreign import call4, call11
+from ..intrinsics import load_i64, load_u32, shift_right, store_64
 
 ROW_BYTES = 80
 CONFIGURATION, HANDLE, CELLS, COUNT, STREAM, SHARED = 0, 56, 64, 72, 32, 24
-
-
-def _driver_call(name, arity):
-    """Intrinsic: call the int function of `arity` 64-bit arguments at an address; its status as an int64."""
-
-    def codegen(context, builder, signature, arguments):
-        kind = ir.FunctionType(ir.IntType(32), [i64] * arity).as_pointer()
-        return builder.zext(builder.call(builder.inttoptr(arguments[0], kind), arguments[1:]), i64)
-
-    def typing4(typingctx, address, a, b, c, d):
-        return I64(*[I64] * 5), codegen
-
-    def typing11(typingctx, address, a, b, c, d, e, f, g, h, i, j, k):
-        return I64(*[I64] * 12), codegen
-
-    typing = {4: typing4, 11: typing11}[arity]
-    typing.__name__ = typing.__qualname__ = name
-    return intrinsic(typing)
-
-
-call4 = _driver_call("call4", 4)
-call11 = _driver_call("call11", 11)
 
 
 @export
