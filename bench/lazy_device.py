@@ -70,7 +70,8 @@ def cold(command, path, prompt, runs):
     for way in WAYS:
         names = "phases", "device_thread"
         rows = [{name: statistics.median(r[i][name] for r in reports[way]) for name in reports[way][0][i]} for i in range(2)]
-        found[way] = {"ms": record.summary(spent[way]), "first_ms": record.summary(first[way]), **dict(zip(names, rows, strict=True))}
+        found[way] = {"ms": record.summary(spent[way]), "first_ms": record.summary(first[way])}
+        found[way].update(zip(names, rows, strict=True))
     return found
 
 
