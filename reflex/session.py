@@ -3,6 +3,8 @@
 Owns the mapping of tokens to cache slots: the token at position p of a timeline lies in slot p, and candidate branches lie
 behind it. Refuses, before any work, anything longer than the context. Called by score, generate, check and api.
 
+What recurrent layers remember is kept at few places of a timeline (snapshots.py); `start` says where computing can begin.
+
 A fork is a second timeline over the same cache: both keep their own list of tokens, and whichever is used next reuses the
 longest prefix that the cache still holds and computes the rest.
 """
@@ -16,7 +18,7 @@ EARLY = 1 << 20  # bytes of a text that is tokenized without asking whether the 
 class Batch:
     """Arguments of one `Plan.evaluate`; row i is one token. See the backends for the meaning of each list."""
 
-    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "runs", "shared", "steady")
+    __slots__ = ("branch", "first_slot", "ids", "outputs", "plain", "positions", "runs", "shared", "steady", "stops", "strands")
 
     def __init__(self, first_slot, steady=False):
         self.first_slot = first_slot  # cache slot of row 0
@@ -28,6 +30,8 @@ class Batch:
         self.branch = []  # [rows] and to slots [branch, own slot]
         self.outputs = []  # rows whose logits are wanted, ascending
         self.plain = 0  # leading rows that continue the timeline itself
+        self.stops = ()  # numbers of tokens behind which recurrent layers keep their state
+        self.strands = None  # (first row, count, source, destination) of each run of rows; None: of plain rows, not known yet
 
     def add(self, token, position, shared, branch, runs=()):
         """Append one token; returns its row."""
@@ -59,10 +63,15 @@ class Batch:
 class _Slots:
     """The tokens whose keys and values the cache holds, slot by slot; shared by a session and its forks."""
 
-    __slots__ = ("ids", "steady", "turn", "watch")
+    __slots__ = ("ids", "snapshots", "steady", "turn", "watch")
 
-    def __init__(self):
+    def __init__(self, recurrent):
         self.ids = []
+        self.snapshots = None  # of a plan with recurrent layers
+        if recurrent:
+            from .snapshots import Snapshots
+
+            self.snapshots = Snapshots()
         self.watch = None  # called before every batch
         self.steady = 0  # leading slots that steady batches have filled
         self.turn = 0  # grows with every use of the plan
@@ -71,6 +80,8 @@ class _Slots:
         """Forget what lies in slot `count` and behind."""
         del self.ids[count:]
         self.steady = min(self.steady, count)
+        if self.snapshots:
+            self.snapshots.cut(count)
 
 
 class Session:
@@ -85,7 +96,7 @@ class Session:
         self.backend = backend  # name of the backend, for results
         self.longest = plan.context if longest is None else longest  # tokens the model was trained for, for remedies
         self.ids = []
-        self._slots = _Slots()
+        self._slots = _Slots(getattr(plan, "places", 0))
         self._turn = 0  # of the backend's own run of tokens that this timeline began last, see `follow`
         self._encoded = encoded  # (text, ids) of a text encoded before, or None
 
@@ -145,6 +156,16 @@ class Session:
             count += 1
         return count
 
+    def start(self, ids, steady=False):
+        """Where computing `ids` can begin: at most at the last of them, and where recurrent layers have their state."""
+        held = min(self.held(ids, steady), len(ids) - 1)
+        return self._slots.snapshots.start(held) if self._slots.snapshots else held
+
+    @property
+    def snapshots(self):
+        """The Snapshots of a plan with recurrent layers, else None."""
+        return self._slots.snapshots
+
     def forget(self):
         """Something else is about to use the plan: what the cache holds is not known any more."""
         self._slots.cut(0)
@@ -159,8 +180,14 @@ class Session:
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
         self._slots.cut(batch.first_slot)
         self._slots.turn += 1
-        b, runs = batch, batch.runs if any(batch.runs) else ()
-        self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady)
+        b, runs, states = batch, batch.runs if any(batch.runs) else (), self._slots.snapshots
+        if states is None:
+            self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady)
+        else:
+            if b.strands is None:
+                b.strands = states.strands(b.first_slot, b.plain, b.stops)
+            self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady, b.strands)
+            states.done()
         if self._slots.steady == len(have) and (b.steady or self.plan.steady):
             self._slots.steady += batch.plain
         have += batch.ids[: batch.plain]
@@ -172,9 +199,11 @@ class Session:
         if not ids:
             raise InvalidInputError("a timeline needs at least one token", "1 token", "0 tokens")
         self.reserve(len(ids), 0)
-        reused = start = min(self.held(ids), len(ids) - 1)
+        reused = start = self.start(ids)
+        stops = (self.held(ids), len(ids) - 1)
         while start < len(ids):
             batch = Batch(start)
+            batch.stops = stops
             batch.add_plain(ids[start : start + BATCH])
             start += len(batch.ids)
             if start == len(ids):
@@ -209,7 +238,7 @@ class Session:
         """An iterator of (id, log-probability) of the tokens after `token`, the next of this timeline, which the backend makes
         by itself; None where it cannot. Whatever is taken from it must be told to `accept`, `token` first."""
         start = getattr(self.plan, "follow", None)
-        if start is None:
+        if start is None or self._slots.snapshots:  # a state that ran ahead could not be taken back
             return None
         slots = self._slots
         if self.held(self.ids) < len(self.ids):  # another timeline has used the cache since

@@ -7,6 +7,9 @@ log-probability depends neither on the other candidates, nor on their order, nor
 Nodes are evaluated in the order of a walk that takes the child with most rows below it first. Its slot then follows its parent's,
 and only other children begin a run of slots of their own: a path of n rows has at most log2(n) runs besides the latest. Owns the
 slots behind the prompt. Called by score.
+
+Recurrent layers cannot look back: their state behind a node that branches is kept until its last child begins (snapshots.py). For
+them the child with fewest rows comes first, which keeps few states and makes more runs of slots.
 """
 
 from math import isfinite
@@ -62,7 +65,7 @@ class Tree:
                 node = child
             self.paths.append(path)
 
-    def rows(self):
+    def rows(self, fewest_first=False):
         """The inner nodes without the root, in the order of evaluation."""
         below = [1 if children else 0 for children in self.children]  # rows of the subtree
         for node in range(len(below) - 1, 0, -1):
@@ -72,7 +75,7 @@ class Tree:
             node = waiting.pop()
             order.append(node)
             inner = [child for child in self.children[node] if self.children[child]]
-            waiting += sorted(inner, key=below.__getitem__)
+            waiting += sorted(inner, key=below.__getitem__, reverse=fewest_first)
         return order[1:]
 
     def place(self, node):
@@ -94,22 +97,29 @@ class Packing:
         self.runs = [()] * len(tree.tokens)
         self.words = 0  # of the lists of runs of this batch
         self.batch, self.reads = None, []
+        self.branches = None  # of recurrent layers
+        if session.snapshots:
+            from .snapshots import Branches
+
+            self.branches = Branches(session.snapshots, tree)
 
     def batches(self):
         """Yield (batch, reads): `reads` pairs an output with the node it belongs to, whose children it predicts."""
         length, depths = len(self.prefix), self.tree.depths
-        start = min(self.session.held(self.prefix, steady=True), length - 1)
+        start, held = self.session.start(self.prefix, steady=True), self.session.held(self.prefix, steady=True)
         while start < length:
             if self.batch:
                 yield self._finish(start)
             self.batch = Batch(start, steady=True)
             self.batch.add_plain(self.prefix[start : start + BATCH])
+            if self.branches:
+                self.branches.begin(self.batch, (held, length - 1))
             start += len(self.batch.ids)
         self.reads.append((self.batch.want(len(self.batch.ids) - 1), 0))
         trail = []  # rows from the prompt to the parent of the node at hand
-        for node in self.tree.rows():
+        for node in self.tree.rows(fewest_first=self.branches is not None):
             del trail[depths[node] - 1 :]
-            if self._full() or self._slot() == self.session.context:
+            if self._full() or self._winds(trail) or self._slot() == self.session.context:
                 yield from self._make_room(trail)
             self.reads.append((self.batch.want(self._add(node)), node))
             trail.append(node)
@@ -119,12 +129,14 @@ class Packing:
         """End the batch; the next begins behind the parent, or with the ancestors that have to move."""
         length, context = len(self.prefix), self.session.context
         slot, close = self.slots[trail[-1]] + 1 if trail else length, len(trail)
-        if slot + BATCH > context:
+        if slot + BATCH > context or self._winds(trail):
             close = next((k for k, other in enumerate(trail) if self.slots[other] != length + k), close)
+            if self.branches:
+                close = 0  # only behind the prompt is the state certain to be there
             slot = length + close
         yield self._finish(slot)
         for node in trail[close:]:
-            self._add(node)
+            self._add(node, again=True)
             if self._full():
                 yield self._finish(self._slot())
 
@@ -136,13 +148,21 @@ class Packing:
         batch = self.batch
         return len(batch.ids) == BATCH or len(batch.outputs) == self.most or self.words > RUN_WORDS - SPARE_WORDS
 
+    def _winds(self, trail):
+        """Whether the path to the next node has more runs of slots than a list of them should."""
+        return bool(trail) and 2 * len(self.runs[trail[-1]]) + 3 > SPARE_WORDS
+
     def _finish(self, slot):
         """The batch so far; the next begins at `slot`."""
+        if self.branches:
+            self.branches.finish()
         finished = self.batch, self.reads
         self.batch, self.reads, self.words = Batch(slot, steady=True), [], 0
+        if self.branches:
+            self.batch.strands = self.branches.strands
         return finished
 
-    def _add(self, node):
+    def _add(self, node, again=False):
         """Append the row of a node; returns its number."""
         parent, slot, length = self.tree.parents[node], self._slot(), len(self.prefix)
         self.slots[node] = slot
@@ -152,6 +172,8 @@ class Packing:
             self.branch[node] = slot
             self.runs[node] = (*self.runs[parent], (self.branch[parent], self.slots[parent] + 1)) if parent else ()
         runs = self.runs[node]
+        if self.branches:
+            self.branches.add(len(self.batch.ids), node, again)
         if runs and (not self.batch.runs or self.batch.runs[-1] is not runs):
             self.words += 1 + 2 * len(runs)
         return self.batch.add(self.tree.tokens[node], length + self.tree.depths[node] - 1, length, self.branch[node], runs)

@@ -10,7 +10,9 @@ import numpy
 
 from reflex import native, ops, quant
 from reflex.backends.cpu import Memory, lists_of_runs
+from reflex.backends.layers import checked
 from reflex.backends.lowering import Lowering
+from reflex.backends.recurrent import state_of
 from reflex.gguf.header import Tensor
 from reflex.program.records import Program, Rope, Step
 from reflex.quant.types import by_name, row_bytes
@@ -86,6 +88,8 @@ class OneStep:
             self._earlier(arrays[1:ins], words["slots"][0])
         for name, array in zip(program.steps[0].ins, arrays[:ins], strict=True):
             put(self.memory.buffer(name), array[-rows:].ravel(), "float32")
+        if "states" in words:
+            put(state_of(self.memory, 0), words["states"].ravel(), "float32")
         self._fill_cells(rows, words)
         moved = len(words["outputs"]) if "outputs" in words else rows
         tables = 0 if op == "embed" else sum(tensor.nbytes for tensor in self.file.tensors.values())
@@ -100,7 +104,7 @@ class OneStep:
             program.widths[name] = array.shape[1]
         out = outer["out"].split()[0]
         state = {text.split(":")[0] for text in outer["state"]}
-        state |= {"positions", "shared", "branch", "runs", "slots", "ids", "outputs"}
+        state |= {"positions", "shared", "branch", "runs", "slots", "ids", "outputs", "states", "strands"}
         args = {name: value for name, value in words.items() if name not in state}
         if "rope" in words:
             program.ropes.append(Rope(words["rope"].frequencies, words["rope"].magnitude, words["rope"].style))
@@ -112,6 +116,9 @@ class OneStep:
         if op == "latent_attention":
             program.caches.append((1, args["key_dim"], 0))
             args["layer"] = 0
+        if "states" in words:
+            args["state"] = program.state(words["states"].shape[1])
+            program.widths[out] = words.get("heads", 1) * words.get("value_dim", words.get("head_dim", arrays[0].shape[1]))
         weights = tuple(text.split()[0] for text in outer["weights"])
         program.steps.append(Step(op, out, tuple(names), weights, args))
         program.layers.append(1)
@@ -151,6 +158,8 @@ class OneStep:
         put(m.wanted, wanted, "int64")
         counts = native.view(m.token_count, 7, "q")
         counts[0], counts[1], counts[5] = rows, len(wanted), words.get("slots", [0])[0]
+        if "strands" in words:
+            put(m.strands, checked(words["strands"], rows), "int64")
         self.lists = lists_of_runs(words["runs"]) if "runs" in words else None
         counts[6] = native.address_of(self.lists) if self.lists else 0
 
@@ -191,6 +200,13 @@ class OneStep:
         rows = len(self.words["outputs"]) if "outputs" in self.words else self.rows
         found = native.view(self.memory.buffer(step.out), rows * columns, "f")
         return numpy.array(found).reshape(rows, columns)
+
+    def states(self):
+        """What the first places hold, [places, numbers]; None for an operation without a state."""
+        if "states" not in self.words:
+            return None
+        places, numbers = self.words["states"].shape
+        return numpy.array(native.view(state_of(self.memory, 0), places * numbers, "f")).reshape(places, numbers)
 
     def close(self):
         self.memory.free()

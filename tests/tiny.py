@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 import tiny_experts
 import tiny_latent
+import tiny_recurrent
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
@@ -18,7 +19,7 @@ from reflex.arch.spec import NORMS
 
 CONTEXT, VOCABULARY = 1024, 512
 SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
-PLAIN = ("norm", "bias", "position", "ffn_gate_inp")  # parts of the names of tensors that stay F32 in every file
+PLAIN = ("norm", "bias", "position", "ffn_gate_inp", *tiny_recurrent.PLAIN)  # in names of tensors that stay F32 in every file
 WORDS = "the quick brown fox jumps over a lazy dog while that other animal sings about things which were here before"
 
 # name -> (model, pre-tokenizer, special tokens, bos, eos, whether bos is added)
@@ -46,7 +47,7 @@ TOKENIZERS = {
     "gpt-4o": ("gpt2", "gpt-4o", ["<|endoftext|>", "<|end|>"], 0, 1, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
 }
-TOKENIZERS |= tiny_experts.TOKENIZERS | tiny_latent.TOKENIZERS
+TOKENIZERS |= tiny_experts.TOKENIZERS | tiny_latent.TOKENIZERS | tiny_recurrent.TOKENIZERS
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
 LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
@@ -162,6 +163,7 @@ VARIANTS = {
     "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }
 MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS | tiny_experts.VARIANTS | tiny_latent.VARIANTS
+MODELS |= tiny_recurrent.VARIANTS
 
 
 class Model:
@@ -178,6 +180,7 @@ class Model:
         self.tokenizer = facts["tokenizer"]
         self.absent = facts.get("absent", ())  # roles of norms that the family has in other files
         self.biases = facts.get("biases", ())
+        self.mixer = facts.get("mixer", {})
         self.fused = facts.get("fused", False)
         self.head_norms = facts.get("head_norms", self.family.head_norm_if == "always")
         self.untied = facts.get("untied", False)
@@ -199,13 +202,13 @@ class Model:
         }
         if self.kv_heads != self.heads:
             keys["attention.head_count_kv"] = self.kv_heads
-        if self.heads * self.head_dim != self.width:
+        if self.heads and self.heads * self.head_dim != self.width:
             keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
         if self.family.rope == "norm":
             keys["rope.dimension_count"] = self.head_dim
         if self.latent:
             keys |= tiny_latent.metadata(self)
-        keys |= tiny_experts.metadata(self) | self.keys
+        keys |= tiny_experts.metadata(self) | tiny_recurrent.metadata(self) | self.keys
         keys = {key: value for key, value in keys.items() if value is not None}
         return {key[1:] if key[0] == "/" else f"{self.architecture}.{key}": value for key, value in keys.items()}
 
@@ -220,7 +223,7 @@ class Model:
         yield "token_embd.weight", (VOCABULARY, width)
         if f.positions:
             yield "position_embd.weight", (CONTEXT, width)
-        yield from self.norm("output_norm")
+        yield from self.norm(self.family.output_norm)
         if self.untied:
             yield "output.weight", (VOCABULARY, width)
         if "output" in self.biases:
@@ -242,12 +245,20 @@ class Model:
         heads = self.at("attention.head_count", self.heads, i)
         kv_heads = self.at("attention.head_count_kv", self.kv_heads, i)
         feed_forward = self.at("feed_forward_length", self.feed_forward, i)
-        q, k = heads * self.head_dim, kv_heads * self.head_dim
-        norms = [*(role if isinstance(role, tuple) else (role,) for role in (f.attn_norm, f.attn_out_norm) if heads)]
+        q, k = (1 + f.query_gate) * heads * self.head_dim, kv_heads * self.head_dim
+        if self.family.mixer and not tiny_recurrent.attends(self, i):
+            heads = kv_heads = 0
+        mixes = tiny_recurrent.recurrent(self, i)
+        norms = [*(role if isinstance(role, tuple) else (role,) for role in (f.attn_norm, f.attn_out_norm) if heads or mixes)]
         norms += [role if isinstance(role, tuple) else (role,) for role in (f.ffn_norm, f.ffn_out_norm) if feed_forward]
         for role in dict.fromkeys(role for roles in norms for role in roles if role and role not in self.absent):
-            yield from self.norm(role)
-        if f.head_norm and self.head_norms:
+            if role == "ffn_norm" and f.mixer_in == "beside":  # Falcon-H1's has no suffix
+                yield role, (self.width,)
+            else:
+                yield from self.norm(role)
+        if mixes:
+            yield from tiny_recurrent.shapes(self, i)
+        if f.head_norm and self.head_norms and (heads or not f.mixer):
             one, own = {"rms": lambda n: (self.head_dim,), "row rms": lambda n: (n * self.head_dim,)}, lambda n: (n, self.head_dim)
             shape = one.get(f.head_norm, own)
             yield "attn_q_norm.weight", shape(heads)
@@ -258,12 +269,13 @@ class Model:
             matrices = []
         if self.fused:
             matrices = [("attn_qkv", q + 2 * k, width)]
-        matrices += [("attn_output", width, q if kv_heads else width)] if heads and not self.latent else []
+        whole = heads * self.head_dim if kv_heads else width
+        matrices += [("attn_output", width, whole)] if heads and not self.latent else []
         if self.family.sinks:
             yield "attn_sinks.weight", (heads,)
         if i >= self.layers:
             yield from tiny_experts.draft(self)
-        if tiny_experts.mixed(self, i):
+        if tiny_experts.mixed(self, i) and (feed_forward or not f.one_part):
             yield from tiny_experts.shapes(self)
         elif feed_forward:
             matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
@@ -293,6 +305,8 @@ def values(name, shape, embed_std, seed, branch=1.0):
         x = 0.5 * x
     elif "attn_sinks" in name:
         pass
+    elif tiny_recurrent.values(name, x) is not None:
+        x = tiny_recurrent.values(name, x)
     else:
         x = x * (1.5 if ".attn_q" in name or ".attn_k" in name else 1.0) / shape[-1] ** 0.5
     return x.astype(np.float32)

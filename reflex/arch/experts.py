@@ -55,7 +55,7 @@ def read_experts(file, key, family, spec):
         shared_count = check(key + "expert_shared_count", 1, file.u(key + "expert_shared_count"), MOST_EXPERTS)
     for layer in spec.layers:
         i = layer.index
-        if not mixed(file, key, i):
+        if not mixed(file, key, i) or (family.one_part and not layer.feed_forward):
             continue
         e = layer.experts = Experts()
         for name, value in facts.items():

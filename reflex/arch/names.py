@@ -5,7 +5,6 @@ A layer tensor is `blk.<index>.<role>.weight`, its bias `blk.<index>.<role>.bias
 
 EMBEDDING = "token_embd"
 POSITIONS = "position_embd"
-OUTPUT_NORM = "output_norm"
 OUTPUT = "output"
 ROPE_FREQS = "rope_freqs.weight"
 ROPE_LONG = "rope_factors_long.weight"
@@ -23,6 +22,12 @@ ATTN_SINKS = "attn_sinks"
 ROUTER, CHOICE_BIAS = "ffn_gate_inp", "exp_probs_b"  # the latter ends in .bias and has no weight
 EXPERT_GATE, EXPERT_UP, EXPERT_DOWN = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
 EXPERT_GATE_UP = "ffn_gate_up_exps"  # rows of every expert: all of gate, then up
+ATTN_GATE = "attn_gate"
+SSM_IN, SSM_OUT, SSM_NORM, SSM_CONV = "ssm_in", "ssm_out", "ssm_norm", "ssm_conv1d"
+SSM_A, SSM_D, SSM_DT = "ssm_a", "ssm_d", "ssm_dt"  # the first two have no suffix, the last is a bias alone
+SSM_BETA, SSM_ALPHA, SSM_BA = "ssm_beta", "ssm_alpha", "ssm_ba"  # rows of ssm_ba, per key head: betas, then alphas
+SSM_F, SSM_G = "ssm_f", "ssm_g"  # low-rank, as _a and _b
+SHORTCONV_IN, SHORTCONV, SHORTCONV_OUT = "shortconv.in_proj", "shortconv.conv", "shortconv.out_proj"
 SHARED_GATE, SHARED_UP, SHARED_DOWN, SHARED_ROUTER = "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp"
 
 

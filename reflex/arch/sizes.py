@@ -37,6 +37,8 @@ def read_sizes(file, architecture, family):
     spec.width = positive(file, key + "embedding_length")
     spec.context_length = positive(file, key + "context_length", limit=MAX_CONTEXT)
     spec.norm, epsilon, _, _ = NORMS[family.norm]
+    if "attention.layer_norm_epsilon" in family.keys and not file.has(key + epsilon):
+        epsilon = "attention.layer_norm_epsilon"
     epsilon = key + epsilon
     spec.eps = file.f(epsilon)
     if not 0 < spec.eps < 1:
@@ -44,6 +46,10 @@ def read_sizes(file, architecture, family):
             "the norm epsilon is not a small positive number", expected="0 < epsilon < 1", found=spec.eps, where=epsilon
         )
     spec.layers = read_layers(file, key, family, spec)
+    if family.mixer:
+        from .recurrent import read_mixers
+
+        read_mixers(file, key, family, spec)
     if family.experts != "never" or file.has(key + "expert_count"):
         from .experts import read_experts  # an import that most files need not wait for
 
@@ -96,8 +102,7 @@ def read_layers(file, key, family, spec):
             where=key + "block_count",
         )
     heads, kv_heads, feed_forward = read_counts(file, key, family, count)
-    key_dim = positive(file, key + "attention.key_length", spec.width // heads[0] if heads[0] else 0)
-    value_dim = positive(file, key + "attention.value_length", spec.width // heads[0] if heads[0] else 0)
+    key_dim, value_dim = read_dims(file, key, family, spec, heads[0])
     windows = read_windows(file, key, family, count)
     act_parameters = list(zip(*(file.per_layer(name, count) for name in ACT_KEYS.get(family.act, ())), strict=True)) or [()] * count
     parallel = family.parallel == "always" or (family.parallel == "key" and file.b(key + "use_parallel_residual"))
@@ -114,11 +119,12 @@ def read_layers(file, key, family, spec):
         layer.key_dim = key_dim
         layer.value_dim = value_dim
         layer.feed_forward = feed_forward[i]
-        layer.experts = layer.latent = None
+        layer.experts = layer.latent = layer.mixer = None
+        layer.query_gate = family.query_gate
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
         layer.window = windows[i]
-        layer.scale = stated_scale or ((spec.width // (heads[i] or 1) or 1) if by_width else key_dim) ** -0.5
+        layer.scale = stated_scale or ((spec.width // (heads[i] or 1) or 1) if by_width else key_dim or 1) ** -0.5
         layers.append(layer)
     if not layers:
         raise ModelFileError(
@@ -127,17 +133,27 @@ def read_layers(file, key, family, spec):
     return layers
 
 
+def read_dims(file, key, family, spec, heads):
+    """Numbers of a key and of a value of one head; 0 where no layer has attention."""
+    if family.mixer_in == "all":
+        return 0, 0
+    default = spec.width // heads if heads else 0
+    return [positive(file, f"{key}attention.{word}_length", default) for word in ("key", "value")]
+
+
 def read_counts(file, key, family, count):
     """Heads, key/value heads and feed-forward width of every layer."""
-    heads = file.per_layer(key + "attention.head_count", count)
+    lacks = family.missing_parts, family.missing_parts or family.experts == "always"
+    if family.mixer:
+        lacks = family.mixer_in in ("no keys", "all"), lacks[1] or family.one_part or family.mixer_in == "all"
+    heads = file.per_layer(key + "attention.head_count", count, *((0,) if family.mixer_in == "all" else ()))
     kv_heads = file.per_layer(key + "attention.head_count_kv", count) if file.has(key + "attention.head_count_kv") else heads
-    default = (0,) if family.experts == "always" else ()  # only dense layers need it, and their tensors tell
+    default = (0,) if lacks[1] and not family.missing_parts else ()  # only dense layers need it, and their tensors tell
     feed_forward = file.per_layer(key + "feed_forward_length", count, *default)
-    may_lack = family.missing_parts, family.missing_parts or family.experts == "always"
     checked = set()
     for i, sizes in enumerate(zip(heads, kv_heads, feed_forward, strict=True)):
         if sizes not in checked:
-            check_heads(key, i, *sizes, *may_lack)
+            check_heads(key, i, *sizes, *lacks)
             checked.add(sizes)
     return heads, kv_heads, feed_forward
 

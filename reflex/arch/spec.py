@@ -28,6 +28,14 @@ FAMILY_DEFAULTS = {
     "head_norm_at": "before rope",  # "before rope" | "after rope"
     "latent": None,  # queries, keys and values by way of compressed ones (arch/latent.py): None | "same strength" (the rotated
     # dimensions have YaRN's strength for all dimensions) | "strength 1"
+    "query_gate": False,  # attn_q has, head by head, queries and then as many gates, whose sigmoid multiplies the head's output
+    # mixers that carry a state from token to token (arch/recurrent.py)
+    "mixer": None,  # None | "delta" (gated delta rule) | "delta of channels" (Kimi's) | "scan" (Mamba-2) | "conv" (short one)
+    "mixer_in": "no keys",  # layers that have it instead of attention: "no keys" (head_count_kv 0) | "interval" (all but every
+    # full_attention_interval-th, or as recurrent_layers says) | "all" (and nothing else) | "beside" (all, beside attention)
+    "key_order": "tiled",  # which key head a value head h of a delta rule reads: "tiled" (h mod key heads) | "grouped"
+    "one_part": False,  # a block is one norm and one part: feed-forward where feed_forward_length is not 0, attention where
+    # head_count_kv is not 0, else the mixer
     # positions
     "positions": False,  # position_embd is added to the embedding
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2) | None: nothing rotates
@@ -49,6 +57,7 @@ FAMILY_DEFAULTS = {
     "embed_scale": None,  # embedding factor where no key gives one: None (1) | "sqrt width"
     "logit_scale": None,  # the key logit_scale: None (unused) | "multiply" | "divide"
     # feed-forward and output
+    "output_norm": "output_norm",  # role of the last norm
     "act": "silu",  # silu | gelu (tanh form) | swiglu_oai (clamped) | relu2 | xielu (its numbers are keys)
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
     "biases": ("qkv",),  # matrices that may have a bias: "qkv", "attn_output", "ffn", "experts", "output"
@@ -123,8 +132,8 @@ class Layer:
     """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
     __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "experts", "feed_forward", "ffn_norm", "ffn_out_norm")
-    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "o", "parallel", "q", "q_norm", "rope")
-    __slots__ += ("scale", "sinks", "up", "v", "value_dim", "window")
+    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "mixer", "o", "parallel", "q", "q_norm")
+    __slots__ += ("query_gate", "rope", "scale", "sinks", "up", "v", "value_dim", "window")
 
 
 class Spec:
@@ -141,8 +150,14 @@ class Spec:
             f"{self.architecture}: {len(self.layers)} layers, width {self.width}, heads {first.heads}/{first.kv_heads} of "
             f"{first.key_dim}, feed-forward {first.feed_forward}{self.mixture()}, vocabulary {self.vocabulary}, "
             f"context {self.context_length}"
+            + self.recurrence()
             + (f", window {max(layer.window for layer in self.layers)} in {windows} layers" if windows else "")
         )
+
+    def recurrence(self):
+        """How many layers carry a state, in words; empty for a model without."""
+        mixed = [layer.mixer.kind for layer in self.layers if layer.mixer]
+        return f", {mixed[0]} in {len(mixed)} layers" if mixed else ""
 
     def mixture(self):
         """What the experts are, in words; empty for a model without."""

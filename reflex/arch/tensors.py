@@ -43,7 +43,8 @@ class Taken:
 
     def norm(self, role, width):
         """(weight, bias) of a norm, None for what the family's norms do not have."""
-        weight = self.need(role + ".weight", (width,)) if self.weighted else None
+        name = role if role in self.tensors else role + ".weight"  # some writers leave the suffix out
+        weight = self.need(name, (width,)) if self.weighted else None
         return weight, self.need(role + ".bias", (width,)) if self.biased else None
 
 
@@ -60,7 +61,7 @@ def read_tensors(file, family, spec):
     read_embedding(file, taken, family, spec)
     for layer in spec.layers:
         read_layer(taken, family, layer, spec.width)
-    spec.output_norm = taken.norm(names.OUTPUT_NORM, spec.width)
+    spec.output_norm = taken.norm(family.output_norm, spec.width)
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
     if len(taken.used) != len(file.tensors):
@@ -85,10 +86,17 @@ def read_layer(taken, family, layer, width):
     start = names.prefix(layer.index)
     before = role_of(taken, start, family.attn_norm)
     again = role_of(taken, start, family.ffn_norm)
-    layer.attn_norm = taken.norm(start + before, width) if before and layer.heads else None
+    layer.attn_norm = taken.norm(start + before, width) if before and (layer.heads or layer.mixer) else None
     read_attention(taken, family, start, layer, width)
+    if layer.mixer:
+        from .recurrent import read_mixer_tensors
+
+        read_mixer_tensors(taken, layer, width)
     layer.attn_out_norm = taken.norm(start + family.attn_out_norm, width) if family.attn_out_norm else None
-    if before == again:
+    layer.ffn_norm = layer.ffn_out_norm = None
+    if not (layer.feed_forward or layer.experts):
+        return
+    if before == again and not family.one_part:
         layer.ffn_norm = layer.attn_norm
         layer.parallel = before is not None
     else:
@@ -150,7 +158,7 @@ def read_feed_forward(taken, family, start, layer, width):
 
 def read_qkv(taken, start, layer, width, biased):
     """Three matrices, or three row ranges of the fused one; a fused matrix may come with separate biases."""
-    q, k, v = layer.heads * layer.key_dim, layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
+    q, k, v = (1 + layer.query_gate) * layer.heads * layer.key_dim, layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
     fused = start + names.ATTN_QKV
     if fused + ".weight" not in taken.tensors:
         layer.q = taken.matrix(start + names.ATTN_Q, width, q, biased)

@@ -9,8 +9,9 @@ from posix import getpid
 
 from .. import native
 from ..errors import ContextOverflowError, InternalError, InvalidInputError, OutOfMemoryError, StateError
-from ..program.records import BATCH
+from ..program.records import BATCH, PLACES
 from ..quant.types import by_id
+from .layers import checked
 from .lowering import STEP_WORDS, Lowering, float_bits
 
 LOGITS_BYTES = 32 << 20  # of the rows of logits that lie in memory at once
@@ -51,6 +52,10 @@ class Memory:
             every[i] = i
         self._scratch = self._reserve("attention scratch", threads * self._attention_bytes())
         self.caches = self._cache_places()
+        if program.states:
+            from .recurrent import reserve
+
+            reserve(self)
 
     def _reserve(self, name, size):
         mapping = native.alloc(size, name)
@@ -234,25 +239,28 @@ class Plan:
         self.steps = lowering.lower()
         self.head = lowering.head  # the native step that makes logits of the states of wanted rows
         self.most_outputs = self.memory.rows
+        self.places = PLACES if program.states else 0
         self.team = Team(self.library, threads)
         self.wanted = self.first = 0  # wanted rows; the one whose logits come first in memory
         self.lists, self.states = None, b""
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True, strands=()):
         """Compute the tokens `ids` of one batch and the logits of its rows `outputs` (ascending).
 
         Token i goes to cache slot first_slot + i with rope position positions[i]; it sees the slots [0, shared[i]), those of
         the pairs (first, end) in runs[i] (none: no token has any) and [branch[i], first_slot + i]. `steady`: results
-        must not depend on the number of tokens, to the bit; here they never do. Errors: ContextOverflowError past the cache,
-        InvalidInputError for ids outside the vocabulary.
+        must not depend on the number of tokens, to the bit; here they never do. `strands`, of a program with states: runs of rows
+        (first row, count, source, destination) that follow each other in one text, in the order of computing; `source` is the place
+        of the state before them (-1: the beginning of a text), `destination` that for the one behind them (-1: none).
+        Errors: ContextOverflowError past the cache, InvalidInputError for ids outside the vocabulary.
         """
-        self.begin(ids, first_slot, positions, shared, branch, outputs, runs)
+        self.begin(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         whole = self.wanted <= self.memory.logits_rows
         self.team.execute(self.memory.places["step table"], self.steps if whole else self.head)
         if not whole:
             self.finish()
 
-    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=(), strands=()):
         """Take up a batch: whoever then runs the steps before the head, and `finish`, did what `evaluate` does."""
         memory, count = self.memory, len(ids)
         if first_slot + count > self.context:
@@ -264,6 +272,8 @@ class Plan:
         embedded = self.file.tensors[self.program.steps[0].weights[0]].shape[1]
         if min(ids) < 0 or max(ids) >= embedded:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
+        if self.places:
+            self._fill(memory.strands, checked(strands, count), "q")
         self._fill(memory.ids, ids, "I")
         self._fill(memory.positions, positions, "q")
         self._fill(memory.shared, shared, "q")

@@ -1,12 +1,18 @@
 """Which layers of a program are alike: backends lower one and copy the rest with other addresses."""
 
 
+from ..errors import InternalError
+from ..program.records import PLACES
+
+OWN = ("layer", "state")  # arguments that number what each layer has for itself
+
+
 def facts(steps, tensors):
-    """What some steps say but for the names of weights and the cache layer: lists that are equal where layers are alike."""
+    """What some steps say but for the names of weights, the cache and the state: lists that are equal where layers are alike."""
     found = []
     for step in steps:
         args = step.args
-        found += step.op, step.out, step.ins, {**args, "layer": 0} if "layer" in args else args
+        found += step.op, step.out, step.ins, {**args, **{word: 0 for word in OWN if word in args}}
         for name in step.weights:
             if name is None:
                 found.append(None)
@@ -14,3 +20,11 @@ def facts(steps, tensors):
                 tensor = tensors[name]
                 found += tensor.type, tensor.shape
     return found
+
+
+def checked(strands, rows):
+    """The number of strands and then the words of each; they must have every row of the batch once, and places that there are."""
+    covered = sorted(row for first, count, _, _ in strands for row in range(first, first + count))
+    if covered != list(range(rows)) or not all(-1 <= place < PLACES for strand in strands for place in strand[2:]):
+        raise InternalError("the strands of a batch are not its rows", f"{rows} rows, places up to {PLACES - 1}", list(strands)[:8])
+    return [len(strands), *(word for strand in strands for word in strand)]

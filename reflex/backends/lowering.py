@@ -15,7 +15,7 @@ from .layers import facts
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
 QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
-ELSEWHERE = ("further", "experts", "latent")  # files of operations that few families have, in the order of the search
+ELSEWHERE = ("further", "experts", "latent", "recurrent")  # files of operations that few families have, in the order of the search
 ALL = "all"  # a thread may read everything
 ONE = 0x3F800000  # 1.0 as float32 bits
 

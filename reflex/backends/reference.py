@@ -11,8 +11,9 @@ import numpy as np
 from .. import ops, quant
 from ..errors import ContextOverflowError, InvalidInputError
 from ..native import view
-from ..program.records import BATCH
+from ..program.records import BATCH, PLACES
 from ..quant.types import by_id, row_bytes
+from .layers import checked
 
 LOGITS_BYTES = 32 << 20  # of the rows of logits that lie in memory at once
 
@@ -53,7 +54,7 @@ class Stack:
 class Batch:
     """What the steps of one evaluation share besides buffers; `rows` says which batch rows a buffer holds."""
 
-    def __init__(self, ids, first_slot, positions, shared, branch, outputs, runs):
+    def __init__(self, ids, first_slot, positions, shared, branch, outputs, runs, strands):
         self.ids = ids
         self.slots = list(range(first_slot, first_slot + len(ids)))
         self.positions = positions
@@ -61,6 +62,7 @@ class Batch:
         self.branch = branch
         self.outputs = outputs
         self.runs = runs or [()] * len(ids)
+        self.strands = strands
         self.buffers = {}  # name -> float32 [rows, columns]
         self.rows = {}  # name -> batch rows of that buffer
 
@@ -80,6 +82,8 @@ class Plan:
         self._weights = {}  # tensor name -> float32, rows first
         self._keys = [np.zeros((0, heads * key_dim), np.float32) for heads, key_dim, _ in program.caches]
         self._values = [np.zeros((0, heads * value_dim), np.float32) for heads, _, value_dim in program.caches]
+        self.places = PLACES if program.states else 0
+        self._states = [np.zeros((0, numbers), np.float32) for numbers in program.states]  # [places used so far, numbers]
         self._references = {op: ops.find(op).reference for op in {step.op for step in program.steps}}
         self.most_logits = max(1, LOGITS_BYTES // (4 * program.vocabulary))  # rows of logits in memory
         self._logits = np.zeros((0, program.vocabulary), np.float32)
@@ -87,19 +91,23 @@ class Plan:
         self._state = {"embed": self._embed, "rope": self._rope, "attention": self._attention, "select": self._select}
         self._state |= {"latent_attention": self._latent_attention}
         self._state |= {"add_position": self._add_position, "temper": self._temper, "expert_linear": self._expert_linear}
+        self._state |= dict.fromkeys(("conv", "delta_rule", "state_scan"), self._recurrent)
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True, strands=()):
         """Runs a batch: token i goes to slot first_slot+i at rope position positions[i] and sees the slots [0, shared[i]), those
         of the pairs (first, end) in runs[i], and [branch[i], first_slot+i]: one slot for every position up to its own.
-        `outputs`: ascending batch rows whose logits are wanted. Results never depend on the number of tokens (`steady`)."""
-        self.begin(ids, first_slot, positions, shared, branch, outputs, runs)
+        `outputs`: ascending batch rows whose logits are wanted. `strands` as of the cpu backend. Results never depend on the
+        number of tokens (`steady`)."""
+        self.begin(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         self.run(0, self.program.layers[-1])
         self.finish()
 
-    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=(), strands=()):
         """Take up a batch: whoever then runs all steps before the head, and `finish`, did what `evaluate` does."""
         self._check(ids, first_slot, positions, shared, branch, outputs, runs)
-        self._batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs)
+        if self.places:
+            checked(strands, len(ids))
+        self._batch = Batch(ids, first_slot, positions, shared, branch, list(outputs), runs, strands)
 
     def finish(self):
         """Make logits of the states that the layers left."""
@@ -214,6 +222,15 @@ class Plan:
     def _expert_linear(self, batch, step, ins, args):
         ins += [Stack(self.file.tensors[step.weights[0]]), self.weight(step.weights[1])]
 
+    def _recurrent(self, batch, step, ins, args):
+        index, most = args.pop("state"), max(place for strand in batch.strands for place in strand[2:])
+        have = self._states[index]
+        if most >= len(have):
+            self._states[index] = np.zeros((most + 1, have.shape[1]), np.float32)
+            self._states[index][: len(have)] = have
+        ins += map(self.weight, step.weights)
+        args |= {"states": self._states[index], "strands": batch.strands}
+
     def _select(self, batch, step, ins, args):
         args["outputs"] = batch.rows[step.out] = batch.outputs
 
@@ -275,7 +292,7 @@ class Plan:
     def close(self):
         """Forgets weights and cache; the file stays its owner's."""
         self._weights.clear()
-        self._keys = self._values = ()
+        self._keys = self._values = self._states = ()
 
 
 def draw(logits, temperature, top_k, top_p, min_p, random):

@@ -85,9 +85,9 @@ class Patched:
         vars(self.session.plan).pop("evaluate", None)
         self.session.forget()
 
-    def _evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True):
+    def _evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=True, strands=()):
         at = 0
-        self.walk.begin(ids, first_slot, positions, shared, branch, outputs, runs)
+        self.walk.begin(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         for stop in self.stops:
             self.walk.run(at, stop)
             at = stop

@@ -34,7 +34,8 @@ class Walk:
     def plain(self, ids, first):
         """Take up tokens of a text, `first` being the position of the first of them; every row is wanted."""
         count, zeros = len(ids), [0] * len(ids)
-        self.begin(ids, first, list(range(first, first + count)), zeros, zeros, list(range(count)))
+        strands = ((0, count, 0 if first else -1, 0),) if self.program.states else ()  # nothing else lies in the plan's places
+        self.begin(ids, first, list(range(first, first + count)), zeros, zeros, list(range(count)), (), strands)
 
     def sinks(self, step):
         """float32 [heads] of an attention step; None where it has none."""

@@ -2,6 +2,7 @@
 
 silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel, arXiv 1606.08415).
 swiglu_oai (gpt-oss) clamps first: with a = min(g, 7) and b = min(max(u, -7), 7) it is a / (1 + exp(-1.702 a)) * (b + 1).
+sigmoid: u / (1 + exp(-g)), of outputs that are gated; product: g u.
 """
 
 from math import pi, sqrt
@@ -10,13 +11,13 @@ OPERANDS = {
     "out": "g [rows, n]",
     "ins": ("g [rows, n]", "u [rows, n]"),
     "weights": (),
-    "args": ("act: silu, gelu or swiglu_oai",),
+    "args": ("act: silu, gelu, swiglu_oai, sigmoid or product",),
     "state": (),
 }
 TOLERANCE = 1e-5
 CASES = tuple(
     {"rows": rows, "n": n, "act": act}
-    for act in ("silu", "gelu", "swiglu_oai")
+    for act in ("silu", "gelu", "swiglu_oai", "sigmoid", "product")
     for rows, n in ((1, 1), (1, 31), (1, 32), (2, 33), (3, 256), (33, 1536))
 )
 BENCH = tuple({"rows": rows, "n": 8192, "act": act} for act in ("silu", "gelu") for rows in (1, 512))
@@ -46,7 +47,15 @@ def swiglu_oai(g, u):
         return a / (1 + np.exp(-alpha * a)) * (b + 1)
 
 
+def gated_sigmoid(g, u):
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return u / (1 + np.exp(-g))
+
+
 UNITS = {"silu": lambda g, u: silu(g) * u, "gelu": lambda g, u: gelu(g) * u, "swiglu_oai": swiglu_oai}
+UNITS |= {"sigmoid": gated_sigmoid, "product": lambda g, u: g * u}
 
 
 def reference(g, u, *, act):

@@ -4,7 +4,8 @@ HEAD_NORMS = {"rms": "head_rmsnorm", "layer": "head_layernorm"}
 
 
 def emit_attention(program, spec, layer, select):
-    """Adds the steps that leave x + attention(norm(x)) in x. `select`: only wanted rows go past the keys and values.
+    """Adds the steps that leave x + attention(norm(x)) in x, or what a mixer gives in its place or beside it. `select`: only wanted
+    rows go past the keys and values.
 
     Returns the buffer that the feed-forward of a parallel block reads, made before x changed; None in any other block.
     """
@@ -12,20 +13,33 @@ def emit_attention(program, spec, layer, select):
     if layer.attn_norm:
         h = program.buffer("h", spec.width)
         program.norm(h, x, layer.attn_norm, spec)
+    if layer.mixer:
+        from .recurrent import emit_mixer  # an import that most programs need not wait for
+
+        m = emit_mixer(program, spec, layer, h)
+        for buffer in (m, *(() if layer.kv_heads else ("x",))) if select else ():
+            program.emit("select", buffer, (buffer,))
     if layer.latent:
         from .latent import emit_latent  # an import that most programs need not wait for
 
         a = emit_latent(program, spec, layer, h, select)
     elif layer.kv_heads:
         a = emit_heads(program, spec, layer, h, select)
-    else:
+    elif not layer.mixer:
         a = h
         if select:
             emit_select(program, h)
-    if layer.o is None:
+    parts = [(a, layer.o)] if layer.o else []
+    if layer.mixer:
+        parts.append((m, layer.mixer.out))
+    if not parts:
         return None
     y = program.buffer("y", spec.width)
-    program.linear(y, a, layer.o)
+    program.linear(y, *parts[0])
+    for part in parts[1:]:
+        other = program.buffer("ym", spec.width)
+        program.linear(other, *part)
+        program.emit("add", y, (y, other), (), {"scale": 1.0})
     if layer.attn_out_norm:
         program.norm(y, y, layer.attn_out_norm, spec)
     if layer.parallel and layer.ffn_norm is not layer.attn_norm:
@@ -45,18 +59,24 @@ def emit_heads(program, spec, layer, h, select):
     q = program.buffer("q", layer.heads * layer.key_dim)
     k = program.buffer("k", layer.kv_heads * layer.key_dim)
     v = program.buffer("v", layer.kv_heads * layer.value_dim)
-    queries, others = ((q, layer.q),), ((k, layer.k), (v, layer.v))
+    both, gate = q, None
+    if layer.query_gate:
+        both, gate = program.buffer("qg", 2 * layer.heads * layer.key_dim), program.buffer("gate", layer.heads * layer.key_dim)
+    queries, others = ((both, layer.q),), ((k, layer.k), (v, layer.v))
     emit_products(program, spec, h, others if select else queries + others)
     if not select:
-        emit_queries(program, spec, layer, q)
+        emit_queries(program, spec, layer, q, both, gate)
     emit_turned(program, spec, layer, k, layer.kv_heads, layer.k_norm)
     if select:
         emit_select(program, h)
         emit_products(program, spec, h, queries)
-        emit_queries(program, spec, layer, q)
+        emit_queries(program, spec, layer, q, both, gate)
     a = program.buffer("a", layer.heads * layer.value_dim)
     program.emit("attention", a, (q, k, v), (layer.sinks,) if layer.sinks else (), attention_args(program, spec, layer))
-    return a
+    if gate is None:
+        return a
+    program.emit("gated", gate, (gate, a), (), {"act": "sigmoid"})
+    return gate
 
 
 def emit_products(program, spec, h, parts):
@@ -67,7 +87,10 @@ def emit_products(program, spec, h, parts):
             program.emit("clamp", buffer, (buffer,), (), {"limit": spec.clamp})
 
 
-def emit_queries(program, spec, layer, q):
+def emit_queries(program, spec, layer, q, both, gate):
+    for part, buffer in enumerate((q, gate) if gate else ()):  # each head has queries and then as many gates
+        args = {"heads": layer.heads, "head_dim": layer.key_dim, "stride": 2 * layer.key_dim, "first": part * layer.key_dim}
+        program.emit("head_part", buffer, (both,), (), args)
     emit_turned(program, spec, layer, q, layer.heads, layer.q_norm)
     if spec.temper:
         scale, length = spec.temper

@@ -24,7 +24,8 @@ def build(spec, context=0):
     for layer in spec.layers:
         program.layers.append(len(program.steps))
         source = emit_attention(program, spec, layer, select=layer is last)
-        emit_feed_forward(program, spec, layer, source)
+        if layer.feed_forward or layer.experts:
+            emit_feed_forward(program, spec, layer, source)
     program.layers.append(len(program.steps))
     emit_head(program, spec)
     return program

@@ -5,6 +5,7 @@ each operation, with its operands and arguments, is declared in reflex/ops/<op>.
 """
 
 BATCH = 512  # most tokens evaluated at once: bounds the activation buffers whatever the length of a prompt
+PLACES = 24  # states of recurrent layers that a plan has room for; the session says what lies in each
 RUN_WORDS = 8 * BATCH  # most words that list the runs of slots of a batch: one per list, two per run
 
 
@@ -43,7 +44,7 @@ class Rope:
 class Program:
     """What to compute for a batch of tokens, once the weights are known by name."""
 
-    __slots__ = ("architecture", "caches", "context_length", "layers", "ropes", "steps", "vocabulary", "width", "widths")
+    __slots__ = ("architecture", "caches", "context_length", "layers", "ropes", "states", "steps", "vocabulary", "width", "widths")
 
     def __init__(self, architecture, vocabulary, context_length, width):
         self.architecture = architecture
@@ -54,6 +55,7 @@ class Program:
         self.layers = []  # where each layer's steps begin, then where the head's begin
         self.widths = {}  # buffer name -> columns
         self.caches = []  # per layer with attention: (kv_heads, key_dim, value_dim)
+        self.states = []  # per step with a state: its float32 numbers
         self.ropes = []
 
     def buffer(self, name, columns):
@@ -63,6 +65,11 @@ class Program:
         own = f"{name}{columns}"
         self.widths[own] = columns
         return own
+
+    def state(self, numbers):
+        """The index of another state, of that many float32."""
+        self.states.append(numbers)
+        return len(self.states) - 1
 
     def emit(self, op, out, ins=(), weights=(), args=None):
         self.steps.append(Step(op, out, ins, weights, args))

@@ -32,10 +32,10 @@ def text(length, seed):
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
 
 
-def check(plans, ids, first, positions, shared, branch, outputs):
+def check(plans, ids, first, positions, shared, branch, outputs, strands=None):
     rows = []
     for plan in plans:
-        plan.evaluate(ids, first, positions, shared, branch, outputs)
+        plan.evaluate(ids, first, positions, shared, branch, outputs, strands=strands or ((0, len(ids), 0 if first else -1, 0),))
         rows.append(np.array([plan.logits(row).tolist() for row in range(len(outputs))]))
     assert np.abs(rows[0] - rows[1]).max() < TOLERANCE * rows[1].std()
     assert plans[0].logprobs(0, [0, 7, VOCABULARY - 1]) == pytest.approx(plans[1].logprobs(0, [0, 7, VOCABULARY - 1]), abs=1e-3)
@@ -46,11 +46,12 @@ def test_prompt_then_steps_then_branches(plans):
     check(plans, prompt, 0, list(range(67)), zeros, zeros, list(range(67)))
     for slot in (67, 68):
         check(plans, text(1, slot), slot, [slot], [0], [0], [0])
-    ids, positions, shared, branch, ends = [], [], [], [], []
+    ids, positions, shared, branch, ends, strands = [], [], [], [], [], []
     for count, seed in ((1, 2), (33, 3), (4, 4)):
+        strands.append((len(ids), count, 0, 1 if count == 4 else -1))
         branch += [69 + len(ids)] * count
         ids += text(count, seed)
         positions += range(69, 69 + count)
         shared += [69] * count
         ends.append(len(ids) - 1)
-    check(plans, ids, 69, positions, shared, branch, ends)
+    check(plans, ids, 69, positions, shared, branch, ends, strands)

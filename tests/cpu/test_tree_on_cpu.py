@@ -17,11 +17,12 @@ from reflex.tree import evaluate
 
 CONTEXT = 160
 PREFIX = [10 + 7 * n % 400 for n in range(37)]
-# of grouped heads, of a window shorter than the prompt, of formats whose activations are rounded
+# of grouped heads, of a window shorter than the prompt, of formats whose activations are rounded, of layers with a state
 MODELS = {"llama": "F32", "gemma3-every-3": "F32", "qwen3": "Q8_0", "llama-biases": "Q4_1"}
+MODELS |= {"qwen35": "F32", "lfm2moe": "Q8_0", "mamba2": "F32", "falcon-h1": "F32"}
 
 
-RUNS = [*((name, "cpu") for name in MODELS), ("llama", "reference"), ("gemma3-every-3", "reference")]
+RUNS = [*((name, "cpu") for name in MODELS), ("llama", "reference"), ("gemma3-every-3", "reference"), ("qwen35", "reference")]
 
 
 @pytest.fixture(scope="module", params=RUNS, ids="-".join)

@@ -32,8 +32,10 @@ def test_operation(library, op, case):
     wanted = module.reference(*arrays, **words)
     step = OneStep(op, case, library=library, copies=1)
     step.run()
-    found = step.result()
+    found, states = step.result(), step.states()
     step.close()
+    if states is not None:
+        assert np.abs(states - words["states"]).max() <= module.TOLERANCE * np.abs(words["states"]).max()
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= module.TOLERANCE * max(np.abs(wanted).max(), 1e-30)
 

@@ -49,7 +49,8 @@ def feed(plan, ids, start=0, outputs=None):
     """Evaluates plain text from slot `start`; float32 [outputs, vocabulary], by default of every token."""
     count = len(ids)
     outputs = list(range(count)) if outputs is None else outputs
-    plan.evaluate(ids, start, list(range(start, start + count)), [0] * count, [0] * count, outputs)
+    strands = ((0, count, 0 if start else -1, 0),)
+    plan.evaluate(ids, start, list(range(start, start + count)), [0] * count, [0] * count, outputs, strands=strands)
     return np.array([plan.logits(row) for row in range(len(outputs))])
 
 
@@ -146,7 +147,10 @@ def test_branches_equal_separate_sequences(tiny, name, prompt_length):
         branch += [start] * len(candidate)
         ends.append(len(ids) - 1)
     together = model.plan()
-    together.evaluate(ids, 0, positions, shared, branch, ends)
+    strands = [(0, prompt_length, -1, 1)]
+    for candidate, end in zip(candidates, ends, strict=True):
+        strands.append((end + 1 - len(candidate), len(candidate), 1, -1))
+    together.evaluate(ids, 0, positions, shared, branch, ends, strands=strands)
     for row, candidate in enumerate(candidates):
         alone = feed(model.plan(), prompt + candidate, 0, [prompt_length + len(candidate) - 1])
         assert distance(together.logits(row), alone[0]) < AGAINST_ITSELF
@@ -155,7 +159,7 @@ def test_branches_equal_separate_sequences(tiny, name, prompt_length):
     for candidate in candidates:
         count, slot = len(candidate), prompt_length + 30
         positions = list(range(prompt_length, prompt_length + count))
-        later.evaluate(candidate, slot, positions, [prompt_length] * count, [slot] * count, [count - 1])
+        later.evaluate(candidate, slot, positions, [prompt_length] * count, [slot] * count, [count - 1], strands=[(0, count, 0, 1)])
         alone = feed(model.plan(), prompt + candidate, 0, [prompt_length + count - 1])
         assert distance(later.logits(0), alone[0]) < AGAINST_ITSELF
 

@@ -7,6 +7,7 @@ from math import cos, erf, exp, log, pi, sin, sqrt, tanh
 
 import numpy as np
 import pytest
+import recurrent
 
 from reflex import ops
 from reflex.errors import InternalError
@@ -145,6 +146,10 @@ def activation(x, act, parameters=()):
         return x * exp(x) / (1 + exp(x))
     if act == "relu2":
         return x * x if x > 0 else 0.0
+    if act == "sigmoid":
+        return 1 / (1 + exp(-x))
+    if act == "softplus":
+        return log(1 + exp(x))
     if act == "xielu":
         alpha_p, alpha_n, beta, eps = parameters
         if x > 0:
@@ -161,7 +166,23 @@ def gated(g, u, *, act):
     if act == "swiglu_oai":
         pairs = [[(min(a, 7), max(-7, min(b, 7))) for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
         return [[a / (1 + exp(-1.702 * a)) * (b + 1) for a, b in row] for row in pairs]
+    if act in ("sigmoid", "product"):
+        gates = g if act == "product" else unary(g, act=act, parameters=())
+        return [[a * b for a, b in zip(p, q, strict=True)] for p, q in zip(gates, u, strict=True)]
     return [[activation(a, act) * b for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
+
+
+def head_l2norm(q, *, heads, head_dim, eps):
+    ones = [head_dim**-0.5] * head_dim  # the root of the mean times that of the count is the root of the sum
+    return head_rmsnorm(q, ones, heads=heads, head_dim=head_dim, eps=eps / head_dim)
+
+
+def group_rmsnorm(y, w, *, groups, size, eps):
+    return [[v for g in range(groups) for v in norm(row[g * size : (g + 1) * size], w[g], eps)] for row in y]
+
+
+def head_part(x, *, heads, head_dim, stride, first):
+    return [[row[h * stride + first + i] for h in range(heads) for i in range(head_dim)] for row in x]
 
 
 def select(h, *, outputs):
@@ -242,6 +263,7 @@ def gate_rows(y, h, w):
 
 FORMULAS = (embed, rmsnorm, layernorm, head_rmsnorm, head_layernorm, linear, rope, attention, add, gated, unary, select, scale)
 FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows, head_linear, latent_attention)
+FORMULAS += (head_l2norm, group_rmsnorm, head_part, recurrent.conv, recurrent.delta_rule, recurrent.state_scan)
 FORMULAS = {f.__name__: f for f in FORMULAS}
 
 # ---- tests -----------------------------------------------------------------------------------------------------
@@ -251,6 +273,10 @@ CASES = [(op, case) for op in ops.operations() for case in ops.find(op).CASES]
 
 
 def size(case):
+    if "value_dim" in case and "rows" in case and "key_heads" in case:
+        return case["rows"] * case["heads"] * case["key_dim"] * case["value_dim"]
+    if "state_dim" in case:
+        return case["rows"] * case["heads"] * case["head_dim"] * case["state_dim"]
     count = (case.get("rows", 1) + case.get("first", 0)) * case.get("n", 1) * case.get("in", 1) * case.get("out", 1)
     return count * case.get("used", 1) * case.get("heads", 1) * case.get("key_dim", 1)
 
@@ -261,8 +287,11 @@ def test_reference_equals_its_formula(op, case):
         case = case | {"rows": 1}
     module = ops.find(op)
     arrays, words = module.inputs(case, np.random.default_rng(5))
-    exact = np.array(FORMULAS[op](*[a if a is None else a.astype(float).tolist() for a in arrays], **words))
+    given = words | ({"states": words["states"].tolist()} if "states" in words else {})
+    exact = np.array(FORMULAS[op](*[a if a is None else a.astype(float).tolist() for a in arrays], **given))
     out = module.reference(*arrays, **words)
+    if "states" in words:
+        assert np.abs(words["states"] - given["states"]).max() <= module.TOLERANCE * np.abs(given["states"]).max()
     assert out.dtype == np.float32
     assert out.shape == exact.shape
     assert np.abs(out - exact).max() <= module.TOLERANCE * np.abs(exact).max()

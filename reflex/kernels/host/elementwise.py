@@ -6,9 +6,10 @@ between the two.
 
 from ..arrays import array_copy, array_map, array_scale
 from ..export import export, helper
-from ..intrinsics import call3, float_of_bits, load_i64, load_u32
+from ..intrinsics import call3, float_of_bits, i32, load_i64, load_u32
 from ..linear import share
 from ..logits import logarithm
+from ..vector import vector
 
 
 def _silu(v, g):
@@ -40,14 +41,48 @@ def _swiglu_oai(v, x, s):
     return b.fmul(b.fmul(a, v.sigmoid(b.fmul(a, c(1.702)))), up)
 
 
+def _logarithm(v, x):
+    """ln x of normal positive lanes to 2 units in the last place (Cephes logf coefficients)."""
+    b, c, ints = v.b, lambda value: v.const(x.type, value), vector(i32, x.type.count)
+    k = lambda value: v.const(ints, value)  # noqa: E731
+    bits = b.sub(b.bitcast(x, ints), k(0x3F3504F3))  # of sqrt 1/2: the mantissa is then between that and its double
+    exponent = v.signed_floats(b.ashr(bits, k(23)))
+    m = b.fsub(b.bitcast(b.add(b.and_(bits, k(0x7FFFFF)), k(0x3F3504F3)), x.type), c(1.0))
+    p = c(7.0376836292e-2)
+    for term in (-1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1):
+        p = v.fma(p, m, c(term))
+    for term in (2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1):
+        p = v.fma(p, m, c(term))
+    square = b.fmul(m, m)
+    y = v.fma(exponent, c(-2.12194440e-4), b.fmul(b.fmul(p, m), square))
+    return v.fma(exponent, c(0.693359375), b.fadd(m, v.fma(square, c(-0.5), y)))
+
+
+def _softplus(v, x):
+    """ln(1 + t), t = e^x, as ln(y) t / (y - 1) with y = 1 + t rounded: exact where t is lost in y (Higham 2002, section 1.14.1)."""
+    b, c = v.b, lambda value: v.const(x.type, value)
+    large = b.fcmp_ordered(">", x, c(20.0))
+    t = v.exp(x)
+    y = b.fadd(c(1.0), t)
+    rest = b.fsub(y, c(1.0))
+    lost = b.fcmp_ordered("==", rest, c(0.0))
+    quotient = b.fdiv(t, b.select(lost, c(1.0), rest))
+    found = b.select(lost, t, b.fmul(_logarithm(v, y), quotient))
+    return b.select(large, x, b.select(b.fcmp_unordered("uno", x, x), x, found))
+
+
 COLUMN_STEPS = {  # step name -> lanes of (buffer, other), (parameter) -> new lanes of buffer
     "add": lambda v, x, s: v.fma(x[1], s[0], x[0]),
     "gated_silu": lambda v, x, s: v.b.fmul(_silu(v, x[0]), x[1]),
     "gated_gelu": lambda v, x, s: v.b.fmul(_gelu(v, x[0]), x[1]),
     "gated_swiglu_oai": _swiglu_oai,
+    "gated_sigmoid": lambda v, x, s: v.b.fmul(v.sigmoid(x[0]), x[1]),
+    "gated_product": lambda v, x, s: v.b.fmul(x[0], x[1]),
     "unary_silu": lambda v, x, s: _silu(v, x[0]),
     "unary_gelu": lambda v, x, s: _gelu(v, x[0]),
     "unary_relu2": _relu2,
+    "unary_sigmoid": lambda v, x, s: v.sigmoid(x[0]),
+    "unary_softplus": lambda v, x, s: _softplus(v, x[0]),
     "clamp": lambda v, x, s: _clamped(v, x[0], v.b.fneg(s[0]), s[0]),
     "scale": lambda v, x, s: v.b.fmul(x[0], s[0]),
     "softcap": lambda v, x, s: v.b.fmul(s[0], v.tanh(v.b.fdiv(x[0], s[0]))),

@@ -1,6 +1,7 @@
-"""Norms row by row (ops/rmsnorm.py, ops/layernorm.py) and head by head (ops/head_rmsnorm.py, ops/head_layernorm.py)."""
+"""Norms row by row (ops/rmsnorm.py, ops/layernorm.py) and head by head (ops/head_rmsnorm.py, ops/head_layernorm.py,
+ops/head_l2norm.py, ops/group_rmsnorm.py), and parts of heads (ops/head_part.py)."""
 
-from ..arrays import array_map, array_scale, array_sum, array_sum_squares
+from ..arrays import array_copy, array_map, array_scale, array_sum, array_sum_squares
 from ..export import export, helper
 from ..intrinsics import float_of_bits, load_i64, sqrt, to_float
 
@@ -106,4 +107,52 @@ def head_layernorm(step, thread, threads):
         head = 4 * dim * (item - row * heads)
         at = load_i64(step) + row * load_i64(step + 40) + head
         centred_norm(at, load_i64(step + 8) + head, 0, at, dim, float_of_bits(load_i64(step + 48)))
+    return 0
+
+
+# step: as of head_rmsnorm; each group has weights of its own
+
+
+@export
+def group_rmsnorm(step, thread, threads):
+    """In place; each thread takes every threads-th (row, group)."""
+    groups, size = load_i64(step + 16), load_i64(step + 24)
+    items = load_i64(load_i64(step + 32)) * groups
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        row = item // groups
+        own = 4 * size * (item - row * groups)
+        at = load_i64(step) + row * load_i64(step + 40) + own
+        norm(at, load_i64(step + 8) + own, at, size, float_of_bits(load_i64(step + 48)))
+    return 0
+
+
+# step: as of head_rmsnorm, without weights
+
+
+@export
+def head_l2norm(step, thread, threads):
+    """In place; each thread takes every threads-th (row, head)."""
+    heads, dim = load_i64(step + 16), load_i64(step + 24)
+    items = load_i64(load_i64(step + 32)) * heads
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        row = item // heads
+        at = load_i64(step) + row * load_i64(step + 40) + 4 * dim * (item - row * heads)
+        array_scale(at, at, dim, to_float(1) / sqrt(array_sum_squares(at, dim) + float_of_bits(load_i64(step + 48))))
+    return 0
+
+
+# step: 0 input, 1 output, 2 heads, 3 columns taken, 4 address of the row count, 5 columns of a head, 6 first of those taken
+
+
+@export
+def head_part(step, thread, threads):
+    """Each thread takes every threads-th (row, head)."""
+    heads, dim, stride = load_i64(step + 16), load_i64(step + 24), load_i64(step + 40)
+    items = load_i64(load_i64(step + 32)) * heads
+    for k in range((items - thread + threads - 1) // threads):
+        item = thread + k * threads
+        source = load_i64(step) + 4 * (stride * item + load_i64(step + 48))
+        array_copy(load_i64(step + 8) + 4 * dim * item, source, dim)
     return 0
