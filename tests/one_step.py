@@ -9,8 +9,8 @@ from math import prod
 import numpy
 
 from reflex import native, ops, quant
-from reflex.backends.cpu import Memory, lists_of_runs
-from reflex.backends.layers import checked
+from reflex.backends.cpu import Memory
+from reflex.backends.layers import checked, lists_of_runs
 from reflex.backends.lowering import Lowering
 from reflex.backends.recurrent import state_of
 from reflex.gguf.header import Tensor

@@ -11,7 +11,7 @@ from .. import native
 from ..errors import ContextOverflowError, InternalError, InvalidInputError, OutOfMemoryError, StateError
 from ..program.records import BATCH, PLACES
 from ..quant.types import by_id
-from .layers import checked
+from .layers import checked, lists_of_runs
 from .lowering import STEP_WORDS, Lowering, float_bits
 
 LOGITS_BYTES = 32 << 20  # of the rows of logits that lie in memory at once
@@ -273,7 +273,7 @@ class Plan:
         if min(ids) < 0 or max(ids) >= embedded:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
         if self.places:
-            self._fill(memory.strands, checked(strands, count), "q")
+            self._fill(memory.places["strands"], checked(strands, count), "q")
         self._fill(memory.ids, ids, "I")
         self._fill(memory.positions, positions, "q")
         self._fill(memory.shared, shared, "q")
@@ -384,22 +384,3 @@ class Plan:
         """End the workers and free the memory."""
         self.team.close()
         self.memory.free()
-
-
-def lists_of_runs(runs):
-    """Words of LISTS (kernels/slots.py): per token the address of its list or 0, then the lists; neighbours share one."""
-    places, lists, last = [], [], ()
-    for own in runs:
-        if own and own is not last:
-            at = len(lists)
-            lists += (len(own), *(slot for ends in own for slot in ends))
-        places.append(at if own else -1)
-        last = own
-    block = (native.Int64 * (len(places) + len(lists)))()
-    base = native.address_of(block)
-    words = native.view(base, len(block), "q")
-    for i, at in enumerate(places):
-        words[i] = base + 8 * (len(places) + at) if at >= 0 else 0
-    for i, value in enumerate(lists, len(places)):
-        words[i] = value
-    return block

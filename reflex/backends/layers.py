@@ -1,6 +1,7 @@
-"""Which layers of a program are alike: backends lower one and copy the rest with other addresses."""
+"""Which layers of a program are alike, for backends that lower one and copy the rest with other addresses; what a batch says of its
+rows, as words that kernels read."""
 
-
+from .. import native
 from ..errors import InternalError
 from ..program.records import PLACES
 
@@ -28,3 +29,22 @@ def checked(strands, rows):
     if covered != list(range(rows)) or not all(-1 <= place < PLACES for strand in strands for place in strand[2:]):
         raise InternalError("the strands of a batch are not its rows", f"{rows} rows, places up to {PLACES - 1}", list(strands)[:8])
     return [len(strands), *(word for strand in strands for word in strand)]
+
+
+def lists_of_runs(runs):
+    """Words of LISTS (kernels/slots.py): per token the address of its list or 0, then the lists; neighbours share one."""
+    places, lists, last = [], [], ()
+    for own in runs:
+        if own and own is not last:
+            at = len(lists)
+            lists += (len(own), *(slot for ends in own for slot in ends))
+        places.append(at if own else -1)
+        last = own
+    block = (native.Int64 * (len(places) + len(lists)))()
+    base = native.address_of(block)
+    words = native.view(base, len(block), "q")
+    for i, at in enumerate(places):
+        words[i] = base + 8 * (len(places) + at) if at >= 0 else 0
+    for i, value in enumerate(lists, len(places)):
+        words[i] = value
+    return block
