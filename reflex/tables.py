@@ -64,6 +64,8 @@ def _block(f):
         place = "side by side"
     elif f["parallel"] == "key":
         place += ", side by side if a key says so"
+    elif f["one_part"]:
+        place = "before the one part of a block"
     elif f["attn_norm"] and f["attn_norm"] == f["ffn_norm"]:
         place = "side by side, one norm"
     elif isinstance(f["ffn_norm"], tuple) and f["attn_norm"] in f["ffn_norm"]:
