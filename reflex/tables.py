@@ -29,7 +29,7 @@ COLUMNS = ("block", "heads", "positions", "feed_forward", "window", "experts")
 SAID = {"norm", "parallel", "head_norm", "head_norm_at", "head_norm_if", "positions", "rope", "rope_on"}
 SAID |= {"act", "gate"}
 SAID |= {"window", "window_if", "window_every", "window_layers", "experts", "gating", "renormalize", "choice_bias", "shared"}
-SAID |= {"shared_gate", "latent"}
+SAID |= {"shared_gate", "latent", "one_part"}
 
 
 def families():

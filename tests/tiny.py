@@ -265,7 +265,7 @@ class Model:
             yield "attn_k_norm.weight", shape(kv_heads)
         matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)] if kv_heads else []
         if self.latent:
-            yield from tiny_latent.shapes(self)
+            yield from tiny_latent.shapes(self) if heads else ()
             matrices = []
         if self.fused:
             matrices = [("attn_qkv", q + 2 * k, width)]

@@ -97,11 +97,17 @@ def shapes(model):
     """The tensors of a feed-forward with experts as (name, numpy shape), without the layer before the name."""
     (count, _, width), outer, family = model.experts, model.width, model.family
     yield "ffn_gate_inp.weight", (count, outer)
+    inner = model.keys.get("moe_latent_size", outer)
+    if inner != outer:
+        yield "ffn_latent_down.weight", (inner, outer)
+        yield "ffn_latent_up.weight", (outer, inner)
     stacks = (
-        {"ffn_gate_up_exps": (2 * width, outer), "ffn_down_exps": (outer, width)}
+        {"ffn_gate_up_exps": (2 * width, inner), "ffn_down_exps": (inner, width)}
         if model.fused_experts
-        else {"ffn_gate_exps": (width, outer), "ffn_up_exps": (width, outer), "ffn_down_exps": (outer, width)}
+        else {"ffn_gate_exps": (width, inner), "ffn_up_exps": (width, inner), "ffn_down_exps": (inner, width)}
     )
+    if not family.gate:
+        del stacks["ffn_gate_exps"]
     for role, (rows, columns) in stacks.items():
         yield f"{role}.weight", (count, rows, columns)
         if model.expert_biases:
@@ -111,7 +117,8 @@ def shapes(model):
     if model.choice_bias or family.choice_bias == "required":
         yield "exp_probs_b.bias", (count,)
     if model.shared:
-        yield "ffn_gate_shexp.weight", (model.shared, outer)
+        if family.gate:
+            yield "ffn_gate_shexp.weight", (model.shared, outer)
         yield "ffn_up_shexp.weight", (model.shared, outer)
         yield "ffn_down_shexp.weight", (outer, model.shared)
         if family.shared_gate:

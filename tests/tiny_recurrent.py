@@ -11,6 +11,7 @@ TOKENIZERS = {  # as those of tests/tiny.py
     "qwen35": ("gpt2", "qwen35", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], 0, 2, False),
     "lfm2": ("gpt2", "lfm2", ["<|pad|>", "<|startoftext|>", "<|endoftext|>", "<|im_end|>"], 1, 3, True),
     "falcon-h1": ("gpt2", "falcon-h1", ["<|endoftext|>", "<|end_of_text|>"], 0, 1, False),
+    "kimi-k2": ("gpt2", "kimi-k2", ["[BOS]", "[EOS]", "<|im_end|>"], 0, 1, False),
     "default": ("gpt2", "default", ["<unk>", "<s>", "</s>"], 1, 2, True),
 }
 PLAIN = ("ssm_a", "ssm_d", "conv1d", "shortconv.conv", "ssm_f_", "ssm_g_")  # parts of names, as PLAIN of tests/tiny.py
@@ -29,6 +30,7 @@ VARIANTS = {
         {"experts": (), "feed_forward": 96, "mixer": SCAN | {"heads": 8}, "keys": {"rope.scaling.finetuned": False}},
     ),
     "falcon-h1-without-norm": ("falcon-h1", {"mixer": SCAN | {"norm": False}, "untied": False}),
+    "nemotron_h_moe-short-rows": ("nemotron_h_moe", {"keys": {"moe_latent_size": 48, "expert_weights_norm": False}}),
     "nemotron_h-ends-with-a-scan": (
         "nemotron_h",
         {"layers": 4, "keys": {"attention.head_count_kv": [0, 2, 0, 0], "feed_forward_length": [96, 0, 96, 0]}},

@@ -21,18 +21,20 @@ SHARED_WIDTHS = {  # width of the shared expert, from its own key, feed_forward_
 
 
 class Experts:
-    """The experts of one layer. Matrices of routed experts are stacks, ne = (in, out, count)."""
+    """The experts of one layer. Matrices of routed experts are stacks, ne = (in, out, count). `inner`: numbers that routed experts
+    see of a row, by the matrix `shrink` before and `unshrink` behind them; 0: the row itself."""
 
-    __slots__ = ("choice_bias", "count", "down", "gate", "gating", "groups", "groups_used", "renormalize", "router", "scale")
-    __slots__ += ("shared", "up", "used", "width")
+    __slots__ = ("choice_bias", "count", "down", "gate", "gating", "groups", "groups_used", "inner", "renormalize", "router")
+    __slots__ += ("scale", "shared", "shrink", "unshrink", "up", "used", "width")
 
 
 class Shared:
     """The expert that every row goes to. `row_gate`: a vector whose product with the input, through a sigmoid, weights it."""
 
-    __slots__ = ("down", "feed_forward", "gate", "row_gate", "up")
+    __slots__ = ("act_parameters", "down", "feed_forward", "gate", "row_gate", "up")
 
     def __init__(self, feed_forward):
+        self.act_parameters = ()
         self.feed_forward = feed_forward
 
 
@@ -45,6 +47,8 @@ def read_experts(file, key, family, spec):
         return
     check(key + "expert_count", 1, count, MOST_EXPERTS)
     facts = {"gating": read_gating(file, key, family), "renormalize": read_renormalize(file, key, family)}
+    inner = file.u(key + "moe_latent_size", 0) if "moe_latent_size" in family.keys else 0
+    facts |= {"inner": check(key + "moe_latent_size", 0, inner, MOST_WIDTH)}
     facts |= {"count": count, "scale": file.f(key + "expert_weights_scale", 0.0) or 1.0}  # a stated 0 means "not set"
     layers = len(spec.layers)
     used = file.per_layer(key + "expert_used_count", layers)
@@ -134,17 +138,22 @@ def read_expert_tensors(taken, family, layer, width):
     e.choice_bias = None
     if family.choice_bias:
         e.choice_bias = (taken.need if family.choice_bias == "required" else taken.optional)(bias, (e.count,))
+    inner = e.inner or width
+    e.shrink = e.unshrink = None
+    if e.inner:
+        e.shrink = taken.matrix(start + names.SHRINK, width, inner, False)
+        e.unshrink = taken.matrix(start + names.UNSHRINK, inner, width, False)
     if f"{start}{names.EXPERT_GATE_UP}.weight" in taken.tensors:
-        both = stack(taken, start + names.EXPERT_GATE_UP, width, 2 * e.width, e.count, biased)
+        both = stack(taken, start + names.EXPERT_GATE_UP, inner, 2 * e.width, e.count, biased)
         e.gate = Matrix(both.weight, both.bias, (0, e.width))
         e.up = Matrix(both.weight, both.bias, (e.width, e.width), e.width)
     else:
-        e.gate = stack(taken, start + names.EXPERT_GATE, width, e.width, e.count, biased)
-        e.up = stack(taken, start + names.EXPERT_UP, width, e.width, e.count, biased)
-    e.down = stack(taken, start + names.EXPERT_DOWN, e.width, width, e.count, biased)
+        e.gate = stack(taken, start + names.EXPERT_GATE, inner, e.width, e.count, biased) if family.gate else None
+        e.up = stack(taken, start + names.EXPERT_UP, inner, e.width, e.count, biased)
+    e.down = stack(taken, start + names.EXPERT_DOWN, e.width, inner, e.count, biased)
     if e.shared:
         shared = e.shared
-        shared.gate = taken.matrix(start + names.SHARED_GATE, width, shared.feed_forward, biased)
+        shared.gate = taken.matrix(start + names.SHARED_GATE, width, shared.feed_forward, biased) if family.gate else None
         shared.up = taken.matrix(start + names.SHARED_UP, width, shared.feed_forward, biased)
         shared.down = taken.matrix(start + names.SHARED_DOWN, shared.feed_forward, width, biased)
         shared.row_gate = taken.need(f"{start}{names.SHARED_ROUTER}.weight", (width,)) if family.shared_gate else None

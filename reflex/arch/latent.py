@@ -42,9 +42,11 @@ def read_latent(file, key, family, spec):
             found=turned,
             where=key + "rope.dimension_count",
         )
-    rotation = spec.rotations[spec.layers[0].rope]
-    scale = magnitude(rotation, family) ** 2 / key_dim**0.5
+    strength = magnitude(spec.rotations[0], family) if spec.rotations else 1.0
+    scale = strength**2 / key_dim**0.5
     for layer in spec.layers:
+        if layer.mixer:
+            continue
         layer.latent = Latent(rank, key_dim - turned, turned)
         layer.key_dim, layer.value_dim, layer.kv_heads, layer.scale = key_dim, value_dim, 1, scale
     temper = stated(file, key, family, "attention.temperature_scale", 0.0)

@@ -28,6 +28,7 @@ SSM_A, SSM_D, SSM_DT = "ssm_a", "ssm_d", "ssm_dt"  # the first two have no suffi
 SSM_BETA, SSM_ALPHA, SSM_BA = "ssm_beta", "ssm_alpha", "ssm_ba"  # rows of ssm_ba, per key head: betas, then alphas
 SSM_F, SSM_G = "ssm_f", "ssm_g"  # low-rank, as _a and _b
 SHORTCONV_IN, SHORTCONV, SHORTCONV_OUT = "shortconv.in_proj", "shortconv.conv", "shortconv.out_proj"
+SHRINK, UNSHRINK = "ffn_latent_down", "ffn_latent_up"  # around all routed experts
 SHARED_GATE, SHARED_UP, SHARED_DOWN, SHARED_ROUTER = "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp"
 
 

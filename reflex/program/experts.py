@@ -9,15 +9,25 @@ def emit_experts(program, spec, layer, source, y):
     r = program.buffer("r", e.count)
     routes = program.buffer("routes", 2 * e.used)
     g = program.buffer("g", e.used * e.width)
-    u = program.buffer("u", e.used * e.width)
-    d = program.buffer("d", e.used * spec.width)
+    d = program.buffer("d", e.used * (e.inner or spec.width))
     program.linear(r, source, e.router)
     program.emit("route", routes, (r,), (e.choice_bias,), route_args(e))
-    program.expert_linear(g, source, routes, e.gate, e.used)
-    program.expert_linear(u, source, routes, e.up, e.used)
-    program.emit("gated", g, (g, u), (), {"act": spec.family.act})
+    seen, made = source, y
+    if e.shrink:
+        seen, made = program.buffer("seen", e.inner), program.buffer("made", e.inner)
+        program.linear(seen, source, e.shrink)
+    if e.gate:
+        u = program.buffer("u", e.used * e.width)
+        program.expert_linear(g, seen, routes, e.gate, e.used)
+        program.expert_linear(u, seen, routes, e.up, e.used)
+        program.emit("gated", g, (g, u), (), {"act": spec.family.act})
+    else:
+        program.expert_linear(g, seen, routes, e.up, e.used)
+        program.emit("unary", g, (g,), (), {"act": spec.family.act, "parameters": layer.act_parameters})
     program.expert_linear(d, g, routes, e.down, e.used)
-    program.emit("expert_sum", y, (d, routes), (), {"used": e.used})
+    program.emit("expert_sum", made, (d, routes), (), {"used": e.used})
+    if e.shrink:
+        program.linear(y, made, e.unshrink)
     if e.shared:
         ys = program.buffer("ys", spec.width)
         emit_matrices(program, spec, e.shared, source, ys)

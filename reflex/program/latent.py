@@ -43,6 +43,8 @@ def emit_latent(program, spec, layer, h, select):
 def emit_turned(program, layer, buffer, heads):
     """Rotation of what lies behind the compressed dimensions of every head."""
     m = layer.latent
+    if layer.rope is None:
+        return
     args = {"heads": heads, "head_dim": m.rank + m.turned, "table": layer.rope, "first": m.rank}
     program.emit("rope", buffer, (buffer,), (), args)
 
