@@ -49,6 +49,7 @@ def start_of_ours(model, engine):
     ours = [*own_command(), "system1", model, PROMPT, *candidates, "--json", "--timings"]
     for name in ("backend", "threads", "device", "weights", "experts"):
         ours += [f"--{name}={engine[name]}"] if engine[name] else []
+    ours += [f"--lora={adapter}" for adapter in engine.get("lora", ())]
     return ours
 
 

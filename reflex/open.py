@@ -17,7 +17,7 @@ MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 def open_model(
     path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy",
-    mark=None, note=None, prompt=None, change=None,
+    mark=None, note=None, prompt=None, change=None, lora=(),
 ):  # fmt: skip
     """Open a model; returns (file, tokenizer, session).
 
@@ -25,7 +25,8 @@ def open_model(
     `weights`, `experts`: which GPU, how weights lie on it and when experts get there; only cuda reads them. `mark`: called with
     the name of each phase that ends here (header, tokenizer, program, kernels). `note`: called with a line for the person.
     `prompt`: a text, or what makes one of (file, tokenizer), to encode on the way, so that its tokens are known before anything
-    is prepared for computing. `change`: called with the file before anything is made of it (see File.overlay).
+    is prepared for computing. `change`: called with the file before anything is made of it (see File.overlay). `lora`: adapters,
+    each FILE, FILE=SCALE or (path, scale).
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
     name = choice.resolve(backend)
@@ -36,6 +37,10 @@ def open_model(
         file = reader.open_model(demo.resolve(path))
         if change:
             change(file)
+        if lora:
+            from .lora import Laid, asked
+
+            Laid(file, asked(lora), note)
         if gpu:
             gpu.load(file)
         elif workers > 1 and name == "cpu":
@@ -107,7 +112,11 @@ def _program(file, context):
 
     spec = load_spec(file)
     most = context_tokens(context, spec.context_length)
-    return build(spec, most), most, spec.context_length  # some files rotate differently where the context is long
+    adapters = file.adapters and file.adapters.program()
+    program = build(spec, most, adapters)  # some files rotate differently where the context is long
+    if adapters:
+        file.adapters.used(adapters.taken)
+    return program, most, spec.context_length
 
 
 def _ignore(_):

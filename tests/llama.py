@@ -57,6 +57,8 @@ SIGNATURES = {  # function -> (result, arguments)
     "llama_memory_clear": (None, (Pointer, ctypes.c_bool)),
     "llama_decode": (Int, (Pointer, Batch)),
     "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), (Pointer, Int)),
+    "llama_adapter_lora_init": (Pointer, (Pointer, ctypes.c_char_p)),
+    "llama_set_adapters_lora": (Int, (Pointer, ctypes.POINTER(Pointer), ctypes.c_size_t, ctypes.POINTER(ctypes.c_float))),
     "llama_free": (None, (Pointer,)),
     "llama_model_free": (None, (Pointer,)),
 }
@@ -97,6 +99,16 @@ class Llama:
             raise RuntimeError(f"llama.cpp refuses {path}")
         self.context = library.llama_init_from_model(self.model, options)
         self.vocabulary = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self.model))
+
+    def adapt(self, *adapters):
+        """Apply adapters, pairs (path, scale), from here on."""
+        loaded = [self.library.llama_adapter_lora_init(self.model, str(path).encode()) for path, _ in adapters]
+        if not all(loaded):
+            raise RuntimeError("llama.cpp refuses an adapter")
+        count = len(loaded)
+        scales = (ctypes.c_float * count)(*(scale for _, scale in adapters))
+        if self.library.llama_set_adapters_lora(self.context, (Pointer * count)(*loaded), count, scales):
+            raise RuntimeError("llama.cpp cannot apply these adapters")
 
     def logits(self, ids):
         """float32 [len(ids), vocabulary]: the logits after each token of a fresh sequence."""

@@ -57,14 +57,14 @@ def trimmed(shape):
 
 def read_tensors(file, family, spec):
     """Fills in the tensor names of spec and of its layers."""
-    taken = Taken(file.tensors, family)
+    taken = Taken(file.base, family)
     read_embedding(file, taken, family, spec)
     for layer in spec.layers:
         read_layer(taken, family, layer, spec.width)
     spec.output_norm = taken.norm(family.output_norm, spec.width)
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
-    if len(taken.used) != len(file.tensors):
+    if len(taken.used) != len(taken.tensors):
         idle = set(range(file.u(spec.architecture + ".block_count"))).difference(layer.index for layer in spec.layers)
         refuse_leftovers(taken, idle)
 

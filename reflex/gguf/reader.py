@@ -18,7 +18,7 @@ __all__ = ["REQUIRED", "Array", "File", "Tensor", "open_model"]
 class File:
     """A model's metadata and tensors. The metadata is the first shard's; `close()` ends the life of every address."""
 
-    __slots__ = ("_ahead", "alignment", "metadata", "overlaid", "own", "path", "shards", "size", "tensors", "version")
+    __slots__ = ("_ahead", "adapters", "alignment", "metadata", "overlaid", "own", "path", "shards", "size", "tensors", "version")
 
     def __init__(self, shards):
         first = shards[0]
@@ -31,6 +31,7 @@ class File:
         self.tensors = first.tensors  # name -> Tensor, in file order
         self.own = len(shards)  # the first so many shards are the model's; those behind came by `overlay`
         self.overlaid = ()  # names of the tensors that lie in them
+        self.adapters = None  # what was laid beside the model (lora.py)
         self._ahead = None
 
     def has(self, key):
@@ -97,6 +98,20 @@ class File:
         self.tensors = {**self.tensors, **header.tensors}
         self.overlaid = (*header.tensors,)
 
+    def lay(self, headers, tensors, adapters):
+        """Let tensors of further files, under names of their own, count among those here; these files belong to this one from here
+        on, like shards. `adapters`: what they are, with `tensors` and `release()`."""
+        self.shards = [*self.shards, *headers]
+        self.tensors = {**self.tensors, **tensors}
+        self.adapters = adapters
+
+    @property
+    def base(self):
+        """The model's own tensors, without those laid beside them."""
+        if self.adapters is None:
+            return self.tensors
+        return {name: tensor for name, tensor in self.tensors.items() if name not in self.adapters.tensors}
+
     def changed(self):
         """Paths of files that were replaced, resized or rewritten since they were opened."""
         return [shard.path for shard in self.shards if shard.is_changed()]
@@ -122,6 +137,8 @@ class File:
             self._ahead = None
         for shard in self.shards:
             shard.close()
+        if self.adapters:
+            self.adapters.release()
         self.tensors = {}
 
 

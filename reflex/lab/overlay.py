@@ -36,16 +36,16 @@ def chosen(file, types):
 
 def matching(file, pattern):
     """The Tensors that a name or regular expression means, at least one."""
-    if pattern in file.tensors:
+    if pattern in file.base:
         return [file.tensors[pattern]]
     try:
         search = re.compile(pattern).search
     except re.error as error:
         message = "this is neither a tensor nor a regular expression"
         raise InvalidInputError(message, found=str(error), where=repr(pattern)) from None
-    found = [tensor for tensor in file.tensors.values() if is_matrix(tensor) and search(tensor.name)]
+    found = [tensor for tensor in file.base.values() if is_matrix(tensor) and search(tensor.name)]
     if not found:
-        expected = f"a name or expression that fits a matrix, like {closest(pattern, file.tensors)}"
+        expected = f"a name or expression that fits a matrix, like {closest(pattern, file.base)}"
         raise InvalidInputError("no tensor is meant by this", expected, repr(pattern), file.path)
     return found
 

@@ -11,13 +11,17 @@ from .records import Program
 from .rope import rope_table
 
 
-def build(spec, context=0):
-    """The Program of a Spec. `context` (tokens, 0: the model's own) matters only to files with long and short factors."""
+def build(spec, context=0, adapters=None):
+    """The Program of a Spec. `context` (tokens, 0: the model's own) matters only to files with long and short factors. `adapters`:
+    Adapters (adapters.py), whose steps follow those of their matrices."""
     program = Program(spec.architecture, spec.vocabulary, spec.context_length, spec.width)
+    program.adapters = adapters
     context = context or spec.context_length
     program.ropes = [rope_table(rotation, context) for rotation in spec.rotations]
     x = program.buffer("x", spec.width)
     program.emit("embed", x, (), (spec.embedding,), {"scale": spec.embed_scale})
+    if adapters:
+        adapters.embedding(program, x, spec.embedding, spec.embed_scale)
     if spec.positions:
         program.emit("add_position", x, (x,), (spec.positions,))
     last = spec.layers[-1]

@@ -44,13 +44,15 @@ class Rope:
 class Program:
     """What to compute for a batch of tokens, once the weights are known by name."""
 
-    __slots__ = ("architecture", "caches", "context_length", "layers", "ropes", "states", "steps", "vocabulary", "width", "widths")
+    __slots__ = ("adapters", "architecture", "caches", "context_length", "layers", "ropes", "states", "steps")
+    __slots__ += ("vocabulary", "width", "widths")
 
     def __init__(self, architecture, vocabulary, context_length, width):
         self.architecture = architecture
         self.vocabulary = vocabulary
         self.context_length = context_length  # tokens the model was made for
         self.width = width
+        self.adapters = None  # Adapters (adapters.py), which follow their matrices
         self.steps = []
         self.layers = []  # where each layer's steps begin, then where the head's begin
         self.widths = {}  # buffer name -> columns
@@ -80,6 +82,8 @@ class Program:
         if matrix.rows is not None:
             args = {"rows": matrix.rows, "bias_row": matrix.bias_row}
         self.steps.append(Step("linear", out, (source,), (matrix.weight, matrix.bias), args))
+        if self.adapters:
+            self.adapters.linear(self, out, source, matrix)
 
     def norm(self, out, source, norm, spec):
         """out = the family's norm of source; `norm` are its (weight, bias), None for what it lacks."""
@@ -95,6 +99,8 @@ class Program:
         """out = W_e source + b_e for the `used` experts e that each row is routed to; W is a stack of one matrix per expert."""
         args = {"used": used} | ({} if matrix.rows is None else {"rows": matrix.rows})
         self.steps.append(Step("expert_linear", out, (source, routes), (matrix.weight, matrix.bias), args))
+        if self.adapters:
+            self.adapters.experts(self, out, source, routes, matrix, used)
 
     def __str__(self):
         head = f"{self.architecture}: {len(self.steps)} steps, {len(self.layers) - 1} layers, vocabulary {self.vocabulary}"

@@ -32,7 +32,7 @@ def digest(data, seed=0):
 
 def model(file):
     parts = []
-    for tensor in file.tensors.values():
+    for tensor in file.base.values():
         parts.append(f"{tensor.name} {tensor.type} {tensor.shape}".encode())
         size = min(SAMPLE, tensor.nbytes)
         for at in (0, (tensor.nbytes - size) // 2, tensor.nbytes - size):
@@ -58,7 +58,7 @@ def keys(file, tokenizers):
 def adapters(file):
     """Of every adapter with its scale, in order; 0 without any."""
     total = 0
-    for adapter in getattr(file, "adapters", ()):
+    for adapter in file.adapters.adapters if file.adapters else ():
         total = digest(adapter.facts(), total)
     return total
 
@@ -69,4 +69,3 @@ def cache(program, store):
     for rope in program.ropes:
         parts.append(f"{rope.style} {rope.magnitude!r} {[float(f) for f in rope.frequencies]!r}")
     return digest("\n".join(parts).encode())
-

@@ -7,6 +7,7 @@ from scenario import Stub
 from stub import fake
 
 EMULATED = ["test_company.py", "test_emulator.py", "test_kernels.py", "test_persistent.py", "test_sampling.py", "test_whole.py"]
+EMULATED += ["test_whole_lora.py"]
 collect_ignore = [] if importlib.util.find_spec("numba_cuda") else EMULATED
 
 

@@ -42,7 +42,7 @@ class Layout:
         self.expanded_size = 0
         if weights != "quantized":
             self._expand(file, by_name(weights))
-        for shard in file.shards:
+        for shard in (*file.shards[file.own :], *file.shards[: file.own]):  # adapters are small, and needed from the first layer on
             start = shard.mapping.address + (shard.data_start & -PAGE)  # alignment is kept
             size = shard.mapping.address + shard.data_end - start
             self.shards.append((start, size, self.size))
