@@ -12,6 +12,7 @@ from .errors import ReflexError
 from .gguf.layout import ARRAY, STRING, type_name
 from .gguf.reader import open_model
 from .program import build
+from .program.records import PLACES
 from .quant.types import TYPES
 
 SCHEMA_VERSION = 1
@@ -86,7 +87,7 @@ def _run(file):
     """The parts `run` and `memory`: whether this engine runs the file, as what, and the bytes it takes."""
     weights = sum(t.nbytes for t in file.tensors.values())
     memory = {"weights_bytes": weights, "active_bytes": None, "cache_values_per_token": None, "cache_bytes_per_token": None}
-    memory["context_length"] = None
+    memory |= {"context_length": None, "state_bytes": None, "state_places": None}
     try:
         spec = load_spec(file)
         program = build(spec)
@@ -97,6 +98,8 @@ def _run(file):
     memory["cache_values_per_token"] = values
     memory["cache_bytes_per_token"] = {"f32": 4 * values, "f16": 2 * values}
     memory["context_length"] = program.context_length
+    memory["state_bytes"] = 4 * sum(program.states)
+    memory["state_places"] = PLACES if program.states else 0
     run = {
         "supported": True,
         "reason": None,
@@ -319,7 +322,14 @@ def _run_lines(d):
         *experts,
         f"  memory     weights {size(memory['weights_bytes'])}{active}; cache {size(each)} per token in f32, "
         f"{size(each * context)} for all {context} tokens of context",
+        *_state_lines(memory),
     ]
+
+
+def _state_lines(memory):
+    """What recurrent layers keep of a text, however long it is; a plan has room for a few such states."""
+    each, places = memory["state_bytes"], memory["state_places"]
+    return [f"  states     {size(each)} of recurrent layers, at most {places} at a time: {size(each * places)}"] if each else []
 
 
 def _tokenizer_lines(t):

@@ -200,7 +200,7 @@ class Session:
             raise InvalidInputError("a timeline needs at least one token", "1 token", "0 tokens")
         self.reserve(len(ids), 0)
         reused = start = self.start(ids)
-        stops = (self.held(ids), len(ids) - 1)
+        stops = [stop for stop in (self.held(ids), len(ids) - 1) if stop > start]
         while start < len(ids):
             batch = Batch(start)
             batch.stops = stops
@@ -213,19 +213,26 @@ class Session:
         return reused
 
     def settle(self, ids):
-        """Make `ids` this timeline, by steady batches alone, so that a score may build on any beginning of it."""
+        """Make `ids` this timeline, by steady batches alone, so that a score may build on any beginning of it. Recurrent
+        layers keep their state behind all but the last."""
         self.reserve(len(ids), 0)
-        start = self.held(ids, steady=True)
+        start, before = self.held(ids, steady=True), len(ids) - 1
+        if self.snapshots and (start < len(ids) or not self.snapshots.has(before)):
+            start = self.start(ids, steady=True)
         while start < len(ids):
             batch = Batch(start, steady=True)
+            batch.stops = (before,)
             batch.add_plain(ids[start : start + BATCH])
             start += len(batch.ids)
             self.evaluate(batch)
         self.ids = list(ids)
 
-    def adopt(self, ids):
-        """The cache holds `ids` now, which something else than `evaluate` put there, as steady batches leave them."""
+    def adopt(self, ids, behind=0):
+        """The cache holds `ids` now, which something else than `evaluate` put there, as steady batches leave them, and place 0 of
+        recurrent layers the state behind the first `behind`."""
         self.forget()
+        if behind:
+            self.snapshots.adopt(behind, 0)
         self._slots.ids += ids
         self._slots.steady = len(ids)
         self.ids = list(ids)

@@ -45,9 +45,8 @@ class Snapshots:
             if first not in self.places:
                 raise StateError("the state behind these tokens is not there", f"one of {sorted(self.places)}", f"{first} tokens")
             source = self.places[first]
-            if first in self.kept:
-                self.kept.remove(first)
-                self.kept.append(first)
+            if first in self.kept or first in stops:
+                self.kept = [other for other in self.kept if other != first] + [first]
             else:
                 del self.places[first]  # moves on; should the batch fail, nobody knows what it holds
         self.branches.clear()
@@ -61,6 +60,18 @@ class Snapshots:
             strands.append((row, stop - first - row, source, place))
             source, row = place, stop - first
         return strands
+
+    def has(self, count):
+        """Whether the state behind so many tokens is there."""
+        return not count or count in self.places
+
+    def behind(self, count):
+        """The place of the state behind `count` tokens; -1 for none, which is the beginning."""
+        return self.places[count] if count else -1
+
+    def adopt(self, count, place):
+        """The state behind `count` tokens lies in a place now; nothing else lies anywhere."""
+        self.places, self.kept = {count: place}, [count]
 
     def done(self):
         """The batch of `strands` has run."""

@@ -1,4 +1,4 @@
-"""Nemotron 3 Nano and Super: as nemotron_h, and every feed-forward has experts and a shared one, sigmoid-routed with a choosing bias.
+"""Nemotron 3 Nano and Super: as nemotron_h, every feed-forward with experts and a shared one, sigmoid routing with a choosing bias.
 
 Experts have no gate; of the largest models they see a shortened row, moe_latent_size.
 """

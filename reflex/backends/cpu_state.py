@@ -1,6 +1,7 @@
 """The memory of the cpu backend as sections of a state file (sections.py). Imported where one is read or written."""
 
-from .sections import rearrange, slot_bytes, slot_sections
+from .. import native
+from .sections import fixed_sections, rearrange, slot_bytes, slot_sections
 
 FLOAT = 4  # bytes of a value in the cache
 KEYS = 32  # slots of a block of keys (kernels/host/attention.py)
@@ -10,13 +11,13 @@ class Store:
     """See sections.py."""
 
     half = False
-    fixed = ()
+    place = 0
     parallel = True
 
     def __init__(self, plan):
         self.memory, self.library = plan.memory, plan.library
         self.origin = plan.library.level
-        self.sections = slot_sections(plan.program)
+        self.sections, self.fixed = slot_sections(plan.program), fixed_sections(plan.program)
         self._places = []  # (address in the cache, whether it holds blocks of keys, heads, width) of each section
         for (heads, key_dim, value_dim), places in zip(plan.program.caches, plan.memory.caches, strict=True):
             keys, values = places
@@ -36,6 +37,20 @@ class Store:
         for at, place in self._parts(stored, address, half):
             for skip, *dimensions in self._dimensions(place, count, stored, first, half):
                 rearrange(self.library, at + skip[0], skip[1], 2 if half else FLOAT, FLOAT, *dimensions)
+
+    def _fixed(self):
+        """The bytes of the fixed sections, which lie as in a file."""
+        base = self.memory.places["states"] + self.place * self.memory.place_bytes
+        return native.view(base, self.memory.place_bytes)
+
+    def read_fixed(self, address):
+        """Fixed sections to `address`."""
+        target = native.view(address, self.memory.place_bytes)
+        target[:] = bytes(len(target)) if self.place < 0 else self._fixed()
+
+    def write_fixed(self, address):
+        """Fixed sections at `address` to their place."""
+        self._fixed()[:] = native.view(address, self.memory.place_bytes)
 
     @staticmethod
     def _bytes(section, half):

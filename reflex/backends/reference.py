@@ -223,13 +223,21 @@ class Plan:
         ins += [Stack(self.file.tensors[step.weights[0]]), self.weight(step.weights[1])]
 
     def _recurrent(self, batch, step, ins, args):
-        index, most = args.pop("state"), max(place for strand in batch.strands for place in strand[2:])
-        have = self._states[index]
-        if most >= len(have):
-            self._states[index] = np.zeros((most + 1, have.shape[1]), np.float32)
-            self._states[index][: len(have)] = have
+        self._reach(max(place for strand in batch.strands for place in strand[2:]))
         ins += map(self.weight, step.weights)
-        args |= {"states": self._states[index], "strands": batch.strands}
+        args |= {"states": self._states[args.pop("state")], "strands": batch.strands}
+
+    def _reach(self, place):
+        """Have room for states up to that place."""
+        for index, have in enumerate(self._states):
+            if place >= len(have):
+                self._states[index] = np.zeros((place + 1, have.shape[1]), np.float32)
+                self._states[index][: len(have)] = have
+
+    def state(self, place):
+        """float32 [numbers] of every step with a state, in order, to read and to write."""
+        self._reach(place)
+        return [states[place] for states in self._states]
 
     def _select(self, batch, step, ins, args):
         args["outputs"] = batch.rows[step.out] = batch.outputs

@@ -3,20 +3,20 @@
 import numpy as np
 
 from ..native import view
-from .sections import slot_sections
+from .sections import fixed_sections, slot_sections
 
 
 class Store:
     """See sections.py. A layer's keys and values are float32 [slots, heads * width]."""
 
     half = False
-    fixed = ()
+    place = 0
     parallel = False
     origin = "numpy"
 
     def __init__(self, plan):
         self.plan = plan
-        self.sections = slot_sections(plan.program)
+        self.sections, self.fixed = slot_sections(plan.program), fixed_sections(plan.program)
 
     def read(self, first, count, address, half):
         """Slots [first, first + count) to `address`."""
@@ -34,6 +34,19 @@ class Store:
             rows = data.reshape(section.heads, stored, section.width)[:, :count].transpose(1, 0, 2)
             self.plan.put(cache, layer, range(first, first + count), rows.reshape(count, section.values))
             address += nbytes
+
+    def read_fixed(self, address):
+        """Fixed sections to `address`."""
+        for section, state in zip(self.fixed, self.plan.state(self.place), strict=True):
+            data = np.zeros(section.width, np.float32) if self.place < 0 else state
+            view(address, data.nbytes)[:] = data.view(np.uint8)
+            address += data.nbytes
+
+    def write_fixed(self, address):
+        """Fixed sections at `address` to their place."""
+        for state in self.plan.state(self.place):
+            state[:] = np.frombuffer(view(address, state.nbytes), np.float32)
+            address += state.nbytes
 
     def finish(self):
         """Nothing is left to wait for."""

@@ -2,7 +2,8 @@
 
 A plan's `store()` gives an object with the interface of `Store`, by which state files (reflex/state) read and write that memory.
 Two kinds of section: *slots*, one row per token (keys, values, latent vectors), and *fixed*, one state that all tokens so far have
-left (recurrent layers), which no prefix can be cut from. Slots go in blocks of BLOCK; in a block the sections follow each other,
+left (recurrent layers), which no prefix can be cut from; it is that behind all tokens of a file but the last, which whoever uses
+the file computes again. Slots go in blocks of BLOCK; in a block the sections follow each other,
 each [heads][slots of the block][width]. Fixed sections are [heads][width] and always float32.
 
     class Store:
@@ -11,6 +12,7 @@ each [heads][slots of the block][width]. Fixed sections are [heads][width] and a
         half = False    # whether slots are kept as float16, so that a file of those loses nothing
         parallel = True # whether threads may write at the same time, which then is done when `write` returns
         origin = ""     # what computes, as far as it decides the last bits of values
+        place = 0       # of the fixed sections among those of the plan (program.records.PLACES); -1: zeros are read
         def read(self, first, count, address, half)            # slots [first, first + count) of one block to `address`
         def write(self, first, count, stored, address, half)   # the first `count` slots of a block of `stored` there
         def read_fixed(self, address)
@@ -49,6 +51,11 @@ def slot_sections(program):
         if value_dim:
             found.append(Section(f"values {number}", heads, value_dim))
     return found
+
+
+def fixed_sections(program):
+    """The sections of what recurrent layers keep: one for each step that has a state, in the order of the program."""
+    return [Section(f"state {number}", 1, size) for number, size in enumerate(program.states)]
 
 
 def slot_bytes(sections, half):

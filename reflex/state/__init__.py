@@ -37,6 +37,8 @@ def export_state(session, ids, path, kind=None):
         raise InvalidInputError("a state has no such numbers", " or ".join(KINDS), repr(kind))
     session.settle(ids)
     store = session.plan.store()
+    if store.fixed:
+        store.place = session.snapshots.behind(len(ids) - 1)
     half = store.half if kind is None else KINDS[kind]
     shape = layout.Shape(store, len(ids), half)
     prints, origin = identity.of(session.plan.file, session.plan.program, store), f"{session.backend} {store.origin}"
@@ -76,13 +78,13 @@ def import_state(session, path, ids=None):
             raise ContextOverflowError("the state does not fit the context", limit, f"{found.tokens} tokens", path, remedy)
         reused = found.tokens if ids is None else found.common(ids)
         notes = found.differences(f"{session.backend} {store.origin}", store)
-        if store.fixed and reused < found.tokens:  # it cannot be cut
+        if store.fixed and min(reused, session.context) < found.tokens - 1:  # it cannot be cut
             reused = 0
         if not reused:
             notes.append(f"nothing of the state could be used: the prompt does not begin with its {found.tokens} tokens")
         _take(store, shape, found, min(reused, session.context))
         kept = found.ids()
-    session.adopt(kept[:reused])
+    session.adopt(kept[:reused], found.tokens - 1 if store.fixed and reused else 0)
     return Imported(kept, reused, notes)
 
 

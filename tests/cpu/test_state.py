@@ -12,6 +12,7 @@ from reflex.errors import ContextOverflowError, InputOutputError, InvalidInputEr
 from reflex.state import KINDS, export_state, identity, import_state, layout
 
 FAMILIES = ["llama-smollm", "gemma2", "gpt2", "falcon", "olmoe", "phi3-long", "deci", "deepseek2", "mistral4"]
+FAMILIES += ["qwen35", "falcon-h1", "kimi-linear", "mamba2"]
 LENGTHS = [1, 31, 256, 300]  # less than a block of keys, a whole block of the file, more than one
 RANDOM = np.random.default_rng(11)
 IDS = RANDOM.integers(3, 500, 400).tolist()
@@ -81,6 +82,20 @@ def test_a_prompt_may_share_only_a_beginning(folder, tmp_path, backend, common):
         sizes = computed(m)
         assert (found.tokens, found.reused) == (300, common) and bool(found.notes) == (common == 0)
         assert np.array_equal(m.logits(ids), expected) and sum(sizes) == 3
+
+
+@pytest.mark.parametrize("common, reused", [(0, 0), (256, 0), (298, 0), (299, 299), (300, 300)])
+def test_a_state_of_recurrent_layers_cannot_be_cut(folder, tmp_path, backend, common, reused):
+    """But for the last token, which is computed again."""
+    path, ids = tmp_path / "state", [*IDS[:common], 501, 502, 503]
+    with reflex.load(folder / "qwen35.gguf", backend=backend) as m:
+        m.session(IDS[:300]).export_state(path)
+        expected = m.logits(ids)
+    with reflex.load(folder / "qwen35.gguf", backend=backend, context=320) as m:
+        found = import_state(m._session, str(path), ids)
+        sizes = computed(m)
+        assert (found.tokens, found.reused) == (300, reused) and bool(found.notes) == (reused == 0)
+        assert np.array_equal(m.logits(ids), expected) and sum(sizes) == len(ids) - (reused and 299)
 
 
 def test_a_context_shorter_than_the_state(folder, tmp_path):

@@ -4,10 +4,12 @@ import json
 
 import pytest
 from gguf_bytes import Gguf, model
+from tiny import write
 
 from reflex.cli.jsonline import encode
 from reflex.errors import ModelFileError
 from reflex.inspect import amount, describe, render, size
+from reflex.program.records import PLACES
 
 HEAD = 8  # width of one head
 WIDTH, LAYERS, FEED, VOCABULARY = 32, 2, 64, 300
@@ -78,6 +80,18 @@ def test_a_model_that_runs(described, tmp_path):
     assert d["memory"]["context_length"] == 128
     assert d["file"]["version"] == 3 and d["file"]["bytes"] == len(content.data)
     assert d["notes"] == []
+
+
+def test_states_of_recurrent_layers(tmp_path):
+    """A delta rule keeps heads * key_dim * value_dim numbers, its convolution three of each channel."""
+    d = describe(str(write("qwen35", tmp_path / "m.gguf")))
+    each = 3 * (4 * 4 * 16 * 16 + 4 * 3 * (2 * 32 + 64))
+    assert (d["memory"]["state_bytes"], d["memory"]["state_places"]) == (each, PLACES)
+    assert d["memory"]["cache_values_per_token"] == 2 * 2 * 32, "one layer of four has attention"
+    assert f"at most {PLACES} at a time" in render(d)
+    plain = describe(str(write("qwen3", tmp_path / "p.gguf")))
+    assert (plain["memory"]["state_bytes"], plain["memory"]["state_places"]) == (0, 0)
+    assert "states " not in render(plain)
 
 
 def test_tensors_and_their_types(described):
