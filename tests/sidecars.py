@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from pathlib import Path
 
 import process
 import tiny
@@ -119,9 +120,14 @@ class Running:
         """The process id of its worker."""
         return int(open(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read().split()[0])
 
-    def gauge(self, name):
+    def connections(self):
+        """How many connections it holds."""
+        held = [os.readlink(path) for path in Path(f"/proc/{self.process.pid}/fd").iterdir() if path.exists() or path.is_symlink()]
+        return len([name for name in held if name.startswith("socket:")])
+
+    def gauge(self, name, headers=JSON):
         """A number of /metrics."""
-        lines = self.ask("/metrics").body.decode().splitlines()
+        lines = self.ask("/metrics", headers=headers).body.decode().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"reflex_{name} "))
 
     @contextlib.contextmanager

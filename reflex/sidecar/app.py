@@ -23,7 +23,7 @@ from .shape import Shape
 
 VERSION = "1"  # of what is offered here
 OPEN = ("/healthz", "/ping")  # no token is asked for there
-JSON, EVENTS = b"application/json", b"text/event-stream"
+JSON, EVENTS, PLAIN = b"application/json", b"text/event-stream", b"identity"
 DRAINED = 4  # times --max-body: what is read of a body that is too large, so that its sender hears why
 ENDPOINTS = {  # path -> (schema of the body, what carries it out)
     "/v1/chat/completions": ("ChatRequest", Chat),
@@ -105,7 +105,7 @@ class App:
 
     def __init__(self, engine, options, name, token):
         self.engine, self.options, self.name = engine, options, name
-        self._token = token and f"Bearer {token}".encode("utf-8", "surrogateescape")
+        self._token = token and token.encode()
         self._shape = Shape(SCHEMAS)
         self._created = int(time.time())
         self._seconds = 1.0  # that a turn takes, running mean
@@ -138,7 +138,8 @@ class App:
         if self._token and exchange.scope["path"] not in OPEN:
             from hmac import compare_digest
 
-            if not compare_digest(exchange.headers.get(b"authorization", b""), self._token):
+            scheme, _, told = exchange.headers.get(b"authorization", b"").partition(b" ")
+            if not compare_digest(told.strip(), self._token) or scheme.lower() != b"bearer":
                 raise problems.unauthorized()
 
     def _unrouted(self, scope, error):
@@ -167,6 +168,8 @@ class App:
         kind = exchange.headers.get(b"content-type", b"")
         if kind.partition(b";")[0].strip().lower() != JSON:
             raise problems.no_json(kind)
+        if exchange.headers.get(b"content-encoding", PLAIN).lower() != PLAIN:
+            raise problems.coded(exchange.headers[b"content-encoding"])
         data = await exchange.body(self.options.max_body, self.options.read_timeout)
         body = understood(data)
         self._shape.judge(body, schema)

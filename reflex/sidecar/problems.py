@@ -82,6 +82,11 @@ def no_json(found):
     return Problem(error, 415, "unsupported_media_type")
 
 
+def coded(found):
+    error = InvalidInputError("the body is encoded", "no Content-Encoding", ascii(found.decode("latin-1")[:60]))
+    return Problem(error, 415, "unsupported_media_type")
+
+
 def too_large(most):
     error = InvalidInputError("the body is too large", f"at most {most} bytes", "more", remedy="send less, or raise --max-body")
     return Problem(error, 413, "body_too_large", CLOSE)

@@ -237,6 +237,7 @@ SYSTEMONE = {
                         {
                             "type": "object",
                             "additionalProperties": DESCRIPTION,
+                            "propertyNames": {"minLength": 1},
                             "minProperties": 1,
                             "maxProperties": 255,
                             "description": "Each option and its description, or null.",

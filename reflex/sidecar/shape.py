@@ -66,6 +66,8 @@ class Shape:
     def _members(self, value, schema, place):
         known, more = schema.get("properties", {}), schema.get("additionalProperties", True)
         for name, item in value.items():
+            if "propertyNames" in schema:
+                self._judge(name, schema["propertyNames"], joined(place, name[:SHOWN]))
             if name in known:
                 self._judge(item, known[name], joined(place, name))
             elif more is False:

@@ -261,7 +261,7 @@ def test_a_kill_in_the_middle_of_a_stream_is_an_event(folder, model):
         with found.held() as pid:
             os.kill(pid, signal.SIGKILL)
         *_, last, end = response.read().decode().split("\n\n")
-        assert end == "" and json.loads(last.removeprefix("data: "))["error"]["category"] == "io"
+        assert end == "" and json.loads(last.strip().removeprefix("data: "))["error"]["category"] == "io"
         client.close()
         assert found.ask(CLASSIFY, {"prompt": TEXT, "labels": [" fox"]}).status == 200
 
