@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 import sidecars
@@ -290,12 +291,11 @@ def test_heads_and_bodies_that_do_not_come(running):
 
 
 def test_drops_of_a_head_do_not_set_the_clock_back(running):
-    with contextlib.closing(running.connect()) as found:
-        with contextlib.suppress(ConnectionError):
-            for _ in range(100):
-                found.sendall(b"G")
-                time.sleep(0.05)
-            pytest.fail("it waits for ever")
+    with contextlib.closing(running.connect()) as found, contextlib.suppress(ConnectionError):
+        for _ in range(100):
+            found.sendall(b"G")
+            time.sleep(0.05)
+        pytest.fail("it waits for ever")
 
 
 def test_a_client_that_does_not_read_is_given_up(running):
@@ -366,5 +366,5 @@ def test_a_token_is_asked_for(folder, model, tmp_path):
 def test_the_token_stays_with_the_sidecar(folder, model):
     with Running(folder, model, environment={"REFLEX_TOKEN": "s3cret"}) as found:
         assert found.ask("/v1/models").status == 401
-        inherited = open(f"/proc/{found.worker()}/environ", "rb").read()
+        inherited = Path(f"/proc/{found.worker()}/environ").read_bytes()
         assert b"REFLEX_TOKEN" not in inherited and b"PATH=" in inherited

@@ -1,5 +1,6 @@
-"""A real model behind the sidecar, asked by the clients that people have: the official one of OpenAI, and that of typed decisions."""
+"""A real model behind the sidecar, asked by the clients that people have: OpenAI's own, and that of typed decisions."""
 
+import contextlib
 import json
 
 import openai
@@ -72,7 +73,7 @@ def test_log_probabilities(client, inside):
     found = client.chat.completions.create(**asked, logprobs=True, top_logprobs=5).choices[0]
     expected = inside.generate(messages=MESSAGES, max_tokens=6, logprobs=True)
     assert [token.logprob for token in found.logprobs.content] == list(expected.logprobs)
-    assert bytes(sum([token.bytes for token in found.logprobs.content], [])).decode() == found.message.content
+    assert b"".join([bytes(token.bytes) for token in found.logprobs.content]).decode() == found.message.content
     assert all(token.top_logprobs[0].logprob == token.logprob and len(token.top_logprobs) == 5 for token in found.logprobs.content)
 
 
@@ -123,7 +124,9 @@ def test_other_errors_are_those_that_the_client_knows(client):
 
 
 def test_a_busy_sidecar_is_a_rate_limit_and_the_client_tries_again(tmp_path):
-    with sidecars.Running(tmp_path, real.locate("smollm2"), "--queue", "0", engine=("--ctx", "512", "--backend", "cpu")) as found:
+    engine = ("--ctx", "512", "--backend", "cpu")
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(sidecars.Running(tmp_path, real.locate("smollm2"), "--queue", "0", engine=engine))
         with openai.OpenAI(base_url=f"{found.url}/v1", api_key="none", max_retries=0) as client:
             with found.held():
                 first = found.send("POST", "/v1/classify", {"prompt": "a", "labels": ["b"]})

@@ -1,4 +1,4 @@
-"""Requests held against their schemas as the public validator does it, the command line, errors as answers, formulas of decisions."""
+"""Requests held against their schemas as the public validator does it; the command line; errors as answers; decisions."""
 
 import jsonschema
 import pytest
