@@ -15,12 +15,15 @@ GATES = {"split": "gated", "fused": "gated in one matrix", None: "no gate"}
 OPERATIONS = {"rmsnorm": "RMS", "layernorm": "LayerNorm"}
 HEAD_NORMS = {"rms": "RMS per head", "row rms": "RMS over all heads", "layer": "LayerNorm per head"}
 PAIRS = {"norm": "adjacent pairs", "neox": "halves", None: "no rotation"}
-ROTATED = {"all": "", "not every 4th": "not in every 4th layer", "windowed if any": "in windowed layers alone where there are any"}
+ROTATED = {"all": "", "not every 4th": "not in every 4th layer", "windowed": "in windowed layers alone"}
+ROTATED |= {"windowed if any": "in windowed layers alone where there are any"}
 WINDOWS = {"key": "if a key says so", "always": "always"}
 ORDINALS = {2: "2nd", 3: "3rd"}
 SHARED = {
     "key": "a shared one if its key is not 0",
     "key or dense": "a shared one",
+    "key or routed": "a shared one",
+    "routed": "a shared one",
     "count": "shared ones by their count",
     "count of key": "shared ones by their count and width",
 }
@@ -29,7 +32,7 @@ COLUMNS = ("block", "heads", "positions", "feed_forward", "window", "experts")
 SAID = {"norm", "parallel", "head_norm", "head_norm_at", "head_norm_if", "positions", "rope", "rope_on"}
 SAID |= {"act", "gate"}
 SAID |= {"window", "window_if", "window_every", "window_layers", "experts", "gating", "renormalize", "choice_bias", "shared"}
-SAID |= {"shared_gate", "latent", "one_part"}
+SAID |= {"shared_gate", "latent", "one_part", "chunk", "weight_input", "unit_norm"}
 
 
 def families():
@@ -77,6 +80,8 @@ def _block(f):
 def _heads(f):
     if f["latent"]:
         return "both compressed"
+    if f["unit_norm"] == "q and k":
+        return "RMS per head without weights, after rope"
     if f["head_norm"] is None:
         return ""
     stored = ", where stored" if f["head_norm_if"] == "stored" else ""
@@ -100,7 +105,8 @@ def _window(f):
     words += [f"only with {f['window_layers']} layers"] if f["window_layers"] else []
     every = f["window_every"]
     words += [f"not in every {ORDINALS.get(every, f'{every}th')} layer"] if every else []
-    words += [f"{f['window']} if no key says"] if f["window"] else []
+    words += ["by a key of each layer"] if every is None else []
+    words += [f"chunks of {f['chunk']}"] if f["chunk"] else [f"{f['window']} if no key says"] if f["window"] else []
     return ", ".join(words)
 
 
@@ -109,6 +115,7 @@ def _experts(f):
         return ""
     words = [f["experts"], f["gating"] or "by key", "weights sum to 1" if f["renormalize"] else "weights as they are"]
     words += [f"{f['choice_bias']} choosing bias"] if f["choice_bias"] else []
+    words += ["weights of what experts read"] if f["weight_input"] else []
     words += [SHARED[f["shared"]] + (" behind a sigmoid" if f["shared_gate"] else "")] if f["shared"] else []
     return ", ".join(words)
 

@@ -80,7 +80,8 @@ def load_library():
 class Llama:
     """A loaded model and one sequence. Close it: the library holds the memory."""
 
-    def __init__(self, path, context=512, threads=1):
+    def __init__(self, path, context=512, threads=1, micro=0):
+        """`micro`: tokens evaluated at once, all where it is 0."""
         self.library = library = load_library()
         parameters = library.llama_model_default_params()
         parameters[MODEL_GPU_LAYERS] = 0
@@ -91,6 +92,7 @@ class Llama:
             raise RuntimeError(f"this build of llama.cpp lays out its parameters differently: {known}")
         for offset in (CONTEXT_SIZE, CONTEXT_BATCH, CONTEXT_MICRO):
             options[offset] = context
+        options[CONTEXT_MICRO] = micro or context
         options[CONTEXT_THREADS] = options[CONTEXT_BATCH_THREADS] = threads
         options[CONTEXT_FLASH] = 0
         options[CONTEXT_TYPE_K] = options[CONTEXT_TYPE_V] = F32

@@ -184,6 +184,8 @@ class Model:
         self.fused = facts.get("fused", False)
         self.head_norms = facts.get("head_norms", self.family.head_norm_if == "always")
         self.untied = facts.get("untied", False)
+        self.sinks = facts.get("sinks", ())  # layers that have them where they are optional
+        self.value_dim = facts.get("value_dim", 0)  # of a head, where it differs from head_dim
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
         self.branch = facts.get("branch", 1.0)  # size of what the halves of a block add: in deep models they are small
@@ -202,8 +204,8 @@ class Model:
         }
         if self.kv_heads != self.heads:
             keys["attention.head_count_kv"] = self.kv_heads
-        if self.heads and self.heads * self.head_dim != self.width:
-            keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
+        if self.heads and (self.heads * self.head_dim != self.width or self.value_dim):
+            keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.value_dim or self.head_dim}
         if self.family.rope == "norm":
             keys["rope.dimension_count"] = self.head_dim
         if self.latent:
@@ -263,15 +265,16 @@ class Model:
             shape = one.get(f.head_norm, own)
             yield "attn_q_norm.weight", shape(heads)
             yield "attn_k_norm.weight", shape(kv_heads)
-        matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", k, width)] if kv_heads else []
+        v = kv_heads * (self.value_dim or self.head_dim)
+        matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", v, width)] if kv_heads else []
         if self.latent:
             yield from tiny_latent.shapes(self) if heads else ()
             matrices = []
         if self.fused:
-            matrices = [("attn_qkv", q + 2 * k, width)]
-        whole = heads * self.head_dim if kv_heads else width
-        matrices += [("attn_output", width, whole)] if heads and not self.latent else []
-        if self.family.sinks:
+            matrices = [("attn_qkv", q + k + v, width)]
+        mixed = heads * (self.value_dim or self.head_dim) if kv_heads else width
+        matrices += [("attn_output", width, mixed)] if heads and not self.latent else []
+        if self.family.sinks == "required" or i in self.sinks:
             yield "attn_sinks.weight", (heads,)
         if i >= self.layers:
             yield from tiny_experts.draft(self)
@@ -280,7 +283,7 @@ class Model:
         elif feed_forward:
             matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
             matrices += [("ffn_up", (1 + (f.gate == "fused")) * feed_forward, width), ("ffn_down", width, feed_forward)]
-        rows = {"attn_q": q, "attn_k": k, "attn_v": k} if kv_heads else {}
+        rows = {"attn_q": q, "attn_k": k, "attn_v": v} if kv_heads else {}
         for role, n, inputs in matrices:
             rows[role] = n
             yield f"{role}.weight", (n, inputs)

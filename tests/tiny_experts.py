@@ -7,17 +7,22 @@ The TINY record of a family with experts has besides the sizes of every model
     every       of the layers behind them every n-th has experts, counted from the first layer of all
     drafts      trailing layers that do not run, with the tensors of a predicting head
     fused_experts       gate and up lie in one stack
+    bare_bias           the choosing bias has no ending
     expert_biases, choice_bias      which optional vectors the file has
 """
 
 FACTS = {"expert_biases": False, "choice_bias": False, "experts": (), "shared": 0, "dense": 0, "every": 1, "drafts": 0}
-FACTS |= {"fused_experts": False}
+FACTS |= {"fused_experts": False, "bare_bias": False}
 TOKENIZERS = {  # as those of tests/tiny.py
     "bailingmoe": ("gpt2", "bailingmoe", ["<|startoftext|>", "<|endoftext|>"], 0, 1, False),
     "bailingmoe2": ("gpt2", "bailingmoe2", ["<|startoftext|>", "<|endoftext|>"], 0, 1, False),
     "deepseek-llm": ("gpt2", "deepseek-llm", ["<begin of sentence>", "<end of sentence>"], 0, 1, True),
     "hunyuan-moe": ("gpt2", "hunyuan", ["<|startoftext|>", "<|eos|>"], 0, 1, False),
     "minimax-m2": ("gpt2", "minimax-m2", ["]~!b[", "[e~["], 0, 1, False),
+    "llama4": ("gpt2", "llama4", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot|>"], 0, 1, True),
+    "kolibri1": ("gpt2", "kolibri1", ["<|padding|>", "<|im_start|>", "<|im_end|>"], 0, 2, False),
+    "exaone-moe": ("gpt2", "exaone-moe", ["[BOS]", "[|endofturn|]"], 0, 1, False),
+    "afmoe": ("gpt2", "afmoe", ["<|begin_of_text|>", "<|end_of_text|>"], 0, 1, True),
 }
 VARIANTS = {  # as those of tests/tiny.py; a key that is None is left out
     "llama-experts": ("llama", {"experts": (8, 2, 48), "feed_forward": 48, "untied": True}),
@@ -67,6 +72,36 @@ VARIANTS = {  # as those of tests/tiny.py; a key that is None is left out
         },
     ),
     "hunyuan-moe-own": ("hunyuan-moe", {"shared": 48, "untied": True, "keys": {"expert_shared_feed_forward_length": 48}}),
+    "llama4-every": (
+        "llama4",
+        {"every": 1, "factors": ("rope_freqs",), "keys": {"attention.sliding_window": 4096, "interleave_moe_layer_step": 1}},
+    ),
+    "llama4-128-experts": ("llama4", {"layers": 4, "experts": (128, 1, 32)}),
+    "exaone-moe-plain": (
+        "exaone-moe",
+        {
+            "layers": 2,
+            "shared": 32,
+            "keys": {
+                "expert_shared_feed_forward_length": None,
+                "expert_gating_func": 1,
+                "expert_weights_norm": None,
+                "rope.freq_base_swa": 500.0,
+            },
+        },
+    ),
+    "hy_v3-fused": (
+        "hy_v3",
+        {"layers": 2, "fused_experts": True, "untied": False, "keys": {"expert_gating_func": 1, "expert_weights_norm": None}},
+    ),
+    "kolibri1-own-base": (
+        "kolibri1",
+        {
+            "layers": 2,
+            "keys": {"rope.freq_base_swa": 500.0, "attention.sliding_window": 9, "attention.sliding_window_pattern": [False, True]},
+        },
+    ),
+    "mimo2-fused": ("mimo2", {"fused": True, "keys": {"attention.value_scale": None, "rope.freq_base_swa": None}}),
     "minimax-m2-softmax": ("minimax-m2", {"keys": {"expert_gating_func": 1}}),
 }
 
@@ -115,7 +150,7 @@ def shapes(model):
     if model.expert_biases:
         yield "ffn_gate_inp.bias", (count,)
     if model.choice_bias or family.choice_bias == "required":
-        yield "exp_probs_b.bias", (count,)
+        yield "exp_probs_b" if model.bare_bias else "exp_probs_b.bias", (count,)
     if model.shared:
         if family.gate:
             yield "ffn_gate_shexp.weight", (model.shared, outer)

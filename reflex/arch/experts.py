@@ -11,10 +11,13 @@ from .spec import Matrix
 
 MOST_EXPERTS, MOST_WIDTH = 1 << 16, 1 << 24
 GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax of chosen"}  # values of expert_gating_func
+OWN_GATINGS = {5: "sigmoid of chosen"}  # of a family alone, which has no other
 SHARED_WIDTHS = {  # width of the shared expert, from its own key, feed_forward_length, the routed experts' width and the count
     None: lambda own, dense, routed, count: 0,
     "key": lambda own, dense, routed, count: own,
     "key or dense": lambda own, dense, routed, count: own or dense,
+    "key or routed": lambda own, dense, routed, count: own or routed,
+    "routed": lambda own, dense, routed, count: routed,
     "count": lambda own, dense, routed, count: routed * count,
     "count of key": lambda own, dense, routed, count: (own or routed) * count,
 }
@@ -93,6 +96,7 @@ def read_gating(file, key, family):
     number = file.u(name)
     honoured = "expert_gating_func" in family.keys
     known = {number: gating for number, gating in GATINGS.items() if honoured or gating == family.gating}
+    known |= {number: gating for number, gating in OWN_GATINGS.items() if gating == family.gating}
     if number not in known:
         expected = " or ".join(f"{number} ({gating})" for number, gating in known.items())
         raise UnsupportedError("the family record knows no such gating function", expected=expected, found=number, where=name)
@@ -134,9 +138,10 @@ def read_expert_tensors(taken, family, layer, width):
     e, start, biased = layer.experts, names.prefix(layer.index), "experts" in family.biases
     layer.gate = layer.up = layer.down = None
     e.router = taken.matrix(start + names.ROUTER, width, e.count, biased)
-    bias = f"{start}{names.CHOICE_BIAS}.bias"
     e.choice_bias = None
     if family.choice_bias:
+        bare = start + names.CHOICE_BIAS  # as some writers name it
+        bias = bare if bare in taken.tensors else bare + ".bias"
         e.choice_bias = (taken.need if family.choice_bias == "required" else taken.optional)(bias, (e.count,))
     inner = e.inner or width
     e.shrink = e.unshrink = None

@@ -50,7 +50,7 @@ def read_latent(file, key, family, spec):
         layer.latent = Latent(rank, key_dim - turned, turned)
         layer.key_dim, layer.value_dim, layer.kv_heads, layer.scale = key_dim, value_dim, 1, scale
     temper = stated(file, key, family, "attention.temperature_scale", 0.0)
-    spec.temper = (temper, positive(file, key + "attention.temperature_length")) if temper else None
+    spec.temper = (temper, positive(file, key + "attention.temperature_length"), 0) if temper else None
 
 
 def magnitude(rotation, family):

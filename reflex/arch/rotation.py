@@ -21,7 +21,7 @@ def read_rotations(file, key, family, spec):
         return
     own = windowed_differs(family)
     index = {}
-    any_window = any(layer.window for layer in spec.layers)
+    any_window = any(layer.window or layer.chunk for layer in spec.layers)
     for layer in spec.layers:
         if not rotates(family.rope_on, layer, any_window):
             layer.rope = None
@@ -45,7 +45,7 @@ def windowed_differs(family):
 def rotates(rule, layer, any_window):
     if rule == "not every 4th":
         return (layer.index + 1) % 4 != 0
-    return rule == "all" or bool(layer.window) or not any_window
+    return rule == "all" or bool(layer.window or layer.chunk) or (rule == "windowed if any" and not any_window)
 
 
 def read_full(file, key, family, spec):

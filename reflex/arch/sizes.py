@@ -22,6 +22,7 @@ NEUTRAL = {
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
     "attention.temperature_scale": (0.0,),
+    "attention.value_scale": (1.0,),
     "attention.causal": (True,),
 }
 ACT_KEYS = {"xielu": ("xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps")}  # without the architecture before them
@@ -123,7 +124,8 @@ def read_layers(file, key, family, spec):
         layer.query_gate = family.query_gate
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
-        layer.window = windows[i]
+        layer.chunk = family.chunk if windows[i] else 0
+        layer.window = 0 if family.chunk else windows[i]
         layer.scale = stated_scale or ((spec.width // (heads[i] or 1) or 1) if by_width else key_dim or 1) ** -0.5
         layers.append(layer)
     if not layers:
@@ -196,6 +198,8 @@ def read_windows(file, key, family, count):
     if size > MAX_CONTEXT:
         raise ModelFileError("a size in the metadata is out of range", expected=f"at most {MAX_CONTEXT}", found=size, where=name)
     pattern = family.window_every
+    if pattern is None:
+        return [size if flag else 0 for flag in file.per_layer(name + "_pattern", count)]
     if file.has(name + "_pattern"):
         try:
             pattern = file.u(name + "_pattern")
@@ -213,10 +217,14 @@ def read_scales(file, key, family, spec):
     spec.embed_scale = stated(file, key, family, "embedding_scale", 0.0) or by_width
     spec.residual_scale = stated(file, key, family, "residual_scale", 0.0) or 1.0
     spec.clamp = max(0.0, stated(file, key, family, "attention.clamp_kqv", 0.0))
-    spec.temper = None
+    spec.temper = (*family.temper, 1) if family.temper else None
     temper = stated(file, key, family, "attention.temperature_scale", 0.0)
     if temper:
-        spec.temper = temper, positive(file, key + "rope.scaling.original_context_length", spec.context_length)
+        spec.temper = temper, positive(file, key + "rope.scaling.original_context_length", spec.context_length), 0
+    spec.value_scale = stated(file, key, family, "attention.value_scale", 1.0)
+    spec.unit_norm = family.unit_norm
+    if family.unit_norm == "q and k" and any(layer.experts and layer.experts.count == 128 for layer in spec.layers):
+        spec.unit_norm = None
     spec.logit_factor = 1.0
     if family.logit_scale:
         factor = file.f(key + "logit_scale") or 1.0

@@ -26,6 +26,8 @@ FAMILY_DEFAULTS = {
     # head, by weights of its own)
     "head_norm_if": "always",  # always | stored (where the file has the tensors)
     "head_norm_at": "before rope",  # "before rope" | "after rope"
+    "unit_norm": None,  # RMS norm of every head without weights: None | "q and k" (of those that rotate, behind the rotation,
+    # unless there are 128 experts) | "v"
     "latent": None,  # queries, keys and values by way of compressed ones (arch/latent.py): None | "same strength" (the rotated
     # dimensions have YaRN's strength for all dimensions) | "strength 1"
     "query_gate": False,  # attn_q has, head by head, queries and then as many gates, whose sigmoid multiplies the head's output
@@ -39,16 +41,18 @@ FAMILY_DEFAULTS = {
     # positions
     "positions": False,  # position_embd is added to the embedding
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2) | None: nothing rotates
-    "rope_on": "all",  # all | "not every 4th" | "windowed if any"
+    "rope_on": "all",  # all | "not every 4th" | "windowed" | "windowed if any"
     "rope_factors": (),  # factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short, of type longrope)
     # | "always long" (of any type)
     # sliding window
     "window_if": "never",  # never | key (where the key is set) | always
     "window_layers": 0,  # only a model with this many layers has windows; 0: any
     "window": 0,  # default of attention.sliding_window, tokens, the current one included; 0: a file must say
-    "window_every": 0,  # every n-th layer attends to everything, the others to the window
+    "window_every": 0,  # every n-th layer attends to everything, the others to the window; None: the file must say of each
+    "chunk": 0,  # windowed layers see the positions from the last multiple of it on, whatever attention.sliding_window says but 0
+    "temper": None,  # (scale, positions): queries of layers that do not rotate grow by ops/temper.py, counted from position 1
     "window_base": None,  # windowed layers rotate by rope.freq_base_swa; its default: a number | "base" (as the others)
-    "sinks": False,  # attn_sinks: one more score per head, without a value
+    "sinks": None,  # attn_sinks, one more score per head, without a value: None | "optional" | "required"
     "window_scaled": True,  # windowed layers get the rope scaling too
     # scales
     "scale_by_width": 0,  # a model with this many layers scales scores by 1/sqrt(width/heads), not 1/sqrt(key_dim)
@@ -64,12 +68,15 @@ FAMILY_DEFAULTS = {
     "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required
     # mixtures of experts; which layers have one, and groups of experts, are keys of the file (arch/experts.py)
     "experts": "never",  # never (expert_count must be 0) | optional (expert_count decides) | always
-    "gating": "softmax",  # of the router: softmax | sigmoid | "softmax of chosen" | None: the key expert_gating_func must say
+    "gating": "softmax",  # of the router: softmax | sigmoid | "softmax of chosen" | "sigmoid of chosen" (whose choice is made by
+    # the router's own numbers) | None: the key expert_gating_func must say
     "renormalize": True,  # the weights are divided by their sum; where the key expert_weights_norm is honoured: without that key
     "choice_bias": None,  # exp_probs_b, which chooses and does not weigh: None | "optional" | "required"
     "split_width": False,  # without expert_feed_forward_length an expert has feed_forward_length / expert_used_count, not all of it
+    "weight_input": False,  # an expert's weight multiplies what the expert reads, not what it gives
     "shared": None,  # width of the shared expert: None | "key" (expert_shared_feed_forward_length; 0: there is none)
-    # | "key or dense" (else feed_forward_length) | "count" (expert_shared_count times an expert's) | "count of key" (times the key)
+    # | "key or dense" (else feed_forward_length) | "key or routed" (else an expert's) | "routed" (an expert's) | "count"
+    # (expert_shared_count times an expert's) | "count of key" (times the key)
     "shared_gate": False,  # ffn_gate_inp_shexp weights the shared expert's output
 }
 
@@ -92,6 +99,10 @@ class Family:
             setattr(self, name, facts.pop(name, value))
         if facts:
             raise InternalError("unknown field in a family record", expected=", ".join(FAMILY_DEFAULTS), found=", ".join(facts))
+
+    def but(self, **changes):
+        """Another record: this one with other facts."""
+        return Family(**{name: getattr(self, name) for name in FAMILY_DEFAULTS} | changes)
 
 
 class Matrix:
@@ -131,9 +142,9 @@ class Rotation:
 class Layer:
     """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
-    __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "down", "experts", "feed_forward", "ffn_norm", "ffn_out_norm")
-    __slots__ += ("gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "mixer", "o", "parallel", "q", "q_norm")
-    __slots__ += ("query_gate", "rope", "scale", "sinks", "up", "v", "value_dim", "window")
+    __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "chunk", "down", "experts", "feed_forward", "ffn_norm")
+    __slots__ += ("ffn_out_norm", "gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "mixer", "o")
+    __slots__ += ("parallel", "q", "q_norm", "query_gate", "rope", "scale", "sinks", "up", "v", "value_dim", "window")
 
 
 class Spec:
@@ -141,7 +152,7 @@ class Spec:
 
     __slots__ = ("architecture", "attn_softcap", "clamp", "context_length", "embed_scale", "embedding", "eps", "family")
     __slots__ += ("final_softcap", "layers", "logit_factor", "norm", "output", "output_norm", "positions", "residual_scale")
-    __slots__ += ("rotations", "temper", "vocabulary", "width")
+    __slots__ += ("rotations", "temper", "unit_norm", "value_scale", "vocabulary", "width")
 
     def __str__(self):
         first = next((layer for layer in self.layers if layer.kv_heads), self.layers[0])

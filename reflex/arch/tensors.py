@@ -120,7 +120,10 @@ def role_of(taken, start, roles):
 def read_attention(taken, family, start, layer, width):
     """Matrices and head norms; None for what a layer without heads or without keys lacks."""
     layer.q = layer.k = layer.v = layer.o = layer.q_norm = layer.k_norm = None
-    layer.sinks = taken.need(f"{start}{names.ATTN_SINKS}.weight", (layer.heads,)) if family.sinks else None
+    layer.sinks = None
+    if family.sinks:
+        take = taken.need if family.sinks == "required" else taken.optional
+        layer.sinks = take(f"{start}{names.ATTN_SINKS}.weight", (layer.heads,))
     if layer.latent:
         from .latent import read_latent_tensors  # an import that most files need not wait for
 

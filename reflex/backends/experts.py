@@ -4,7 +4,7 @@ operation and does for it what the methods of lowering.py do for the others; f(l
 from ..quant.types import row_bytes
 from .lowering import ALL, QUANTIZED_GROUP, float_bits
 
-GATINGS = "softmax", "sigmoid", "softmax of chosen"
+GATINGS = "softmax", "sigmoid", "softmax of chosen", "sigmoid of chosen"
 OWN = ("thread",)  # how a buffer is divided of which every thread has one to itself
 OPERANDS, COUNTS, ENTRY, CURSOR = 128, 16, 24, 8  # bytes of what a thread keeps of the order (kernels/host/experts.py)
 TOGETHER, ROWS_TOGETHER = 128, 256
@@ -99,9 +99,19 @@ def expert_sum(low, step):
     out, m = step.out, low.memory
     columns = low.width(out)
     chosen, count = low.rows(source)
-    row = (m.buffer(source), m.buffer(routes), m.buffer(out), columns, count, step.args["used"])
+    weighted = int(step.args.get("weighted", True))
+    row = (m.buffer(source), m.buffer(routes), m.buffer(out), columns, count, step.args["used"], weighted)
     low.mark(out, chosen)
     low.add("expert_sum", row, ((source, ALL), (routes, ALL)), ((out, ("columns", columns)),))
+
+
+def expert_scale(low, step):
+    buffer, routes = step.ins
+    m = low.memory
+    chosen, count = low.rows(buffer)
+    division = ("rows", chosen)
+    row = (m.buffer(buffer), m.buffer(routes), low.width(buffer) // step.args["used"], count, step.args["used"])
+    low.add("expert_scale", row, ((buffer, division), (routes, division)), ((buffer, division),))
 
 
 def gate_rows(low, step):

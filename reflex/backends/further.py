@@ -75,6 +75,6 @@ def temper(low, step):
     chosen, count = low.rows(buffer)
     tokens = m.wanted if chosen else m.every
     scale = float_bits(step.args["scale"])
-    row = (m.buffer(buffer), low.width(buffer), count, tokens, m.positions, scale, step.args["length"])
+    row = (m.buffer(buffer), low.width(buffer), count, tokens, m.positions, scale, step.args["length"], step.args.get("ahead", 0))
     division = ("rows", chosen)
     low.add("temper", row, ((buffer, division),), ((buffer, division),))

@@ -1,10 +1,10 @@
 """route: which experts a row goes to, and with which weights (Shazeer et al. 2017, arXiv 1701.06538).
 
-p = softmax or sigmoid of the router's logits, or the logits themselves ("softmax of chosen"); the `used` largest of p + bias
-are chosen, in falling order, the lower index first on ties; their weights are p without the bias, of "softmax of chosen" the
-softmax over them. With `groups` the experts stand in as many equal runs and only those of the `groups_used` runs with the
-largest sum of two best are candidates (arXiv 2412.19437, 2.1.2). `renormalize` divides by the sum of the weights,
-at least 2^-14; then `scale` multiplies.
+p = softmax or sigmoid of the router's logits, or the logits themselves; the `used` largest of p + bias
+are chosen, in falling order, the lower index first on ties; their weights are p without the bias. "softmax of chosen" and
+"sigmoid of chosen" choose by the logits themselves and make weights of those of the chosen. With `groups` the experts stand in as
+many equal runs and only those of the `groups_used` runs with the largest sum of two best are candidates (arXiv 2412.19437, 2.1.2).
+`renormalize` divides by the sum of the weights, at least 2^-14; then `scale` multiplies.
 """
 
 OPERANDS = {
@@ -13,7 +13,7 @@ OPERANDS = {
     "weights": ("bias [experts] or None: only chooses",),
     "args": (
         "used: experts per row",
-        "gating: softmax, sigmoid or softmax of chosen",
+        "gating: softmax, sigmoid, softmax of chosen or sigmoid of chosen",
         "renormalize: True or False",
         "scale: of the weights",
         "groups: 0 or 1: none",
@@ -35,6 +35,8 @@ CASES = tuple(
         (1, 384, 6, "sigmoid", False, 1.0, 0, True),
         (2, 1, 1, "sigmoid", True, 1.0, 0, False),
         (4, 16, 16, "softmax", True, 1.0, 0, False),
+        (7, 384, 6, "sigmoid of chosen", False, 1.0, 0, True),
+        (2, 24, 5, "sigmoid of chosen", True, 1.5, 0, False),
     )
 )
 BENCH = tuple(CASES[2] | {"rows": rows} for rows in (1, 512))
@@ -44,8 +46,7 @@ LEAST_SUM = 2.0**-14
 def reference(logits, bias, *, used, gating, renormalize, scale, groups=0, groups_used=0):
     import numpy as np
 
-    with np.errstate(over="ignore"):
-        p = {"softmax": softmax, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "softmax of chosen": lambda x: x}[gating](logits)
+    p = {"softmax": softmax, "sigmoid": sigmoid}.get(gating, lambda x: x)(logits)
     choice = p if bias is None else p + bias
     if groups > 1:
         choice = choice.copy()
@@ -55,8 +56,8 @@ def reference(logits, bias, *, used, gating, renormalize, scale, groups=0, group
         np.put_along_axis(runs, dropped[:, :, None], -np.inf, 1)
     chosen = np.argsort(-choice, -1, kind="stable")[:, :used]
     w = np.take_along_axis(p, chosen, -1)
-    if gating == "softmax of chosen":
-        w = softmax(w)
+    if gating in OF_CHOSEN:
+        w = OF_CHOSEN[gating](w)
     if renormalize:
         w = w / np.maximum(w.sum(-1, keepdims=True), np.float32(LEAST_SUM))
     return np.concatenate([w * np.float32(scale), chosen.astype(np.float32)], -1)
@@ -67,6 +68,16 @@ def softmax(x):
 
     x = np.exp(x - x.max(-1, keepdims=True))
     return x / x.sum(-1, keepdims=True)
+
+
+def sigmoid(x):
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+OF_CHOSEN = {"softmax of chosen": softmax, "sigmoid of chosen": sigmoid}
 
 
 def inputs(case, random):

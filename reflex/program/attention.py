@@ -73,6 +73,8 @@ def emit_heads(program, spec, layer, h, select):
         emit_queries(program, spec, layer, q, both, gate)
     a = program.buffer("a", layer.heads * layer.value_dim)
     program.emit("attention", a, (q, k, v), (layer.sinks,) if layer.sinks else (), attention_args(program, spec, layer))
+    if spec.value_scale != 1.0:
+        program.emit("scale", a, (a,), (), {"factor": spec.value_scale})
     if gate is None:
         return a
     program.emit("gated", gate, (gate, a), (), {"act": "sigmoid"})
@@ -92,9 +94,13 @@ def emit_queries(program, spec, layer, q, both, gate):
         args = {"heads": layer.heads, "head_dim": layer.key_dim, "stride": 2 * layer.key_dim, "first": part * layer.key_dim}
         program.emit("head_part", buffer, (both,), (), args)
     emit_turned(program, spec, layer, q, layer.heads, layer.q_norm)
-    if spec.temper:
-        scale, length = spec.temper
-        program.emit("temper", q, (q,), (), {"scale": scale, "length": length})
+    if spec.temper and (layer.rope is None or not spec.family.temper):
+        emit_temper(program, spec, q)
+
+
+def emit_temper(program, spec, q):
+    scale, length, ahead = spec.temper
+    program.emit("temper", q, (q,), (), {"scale": scale, "length": length} | ({"ahead": ahead} if ahead else {}))
 
 
 def emit_turned(program, spec, layer, buffer, heads, norm):
@@ -104,8 +110,14 @@ def emit_turned(program, spec, layer, buffer, heads, norm):
         emit_head_norm(program, spec, layer, buffer, heads, norm)
     if layer.rope is not None:
         program.emit("rope", buffer, (buffer,), (), {"heads": heads, "head_dim": layer.key_dim, "table": layer.rope})
+        if spec.unit_norm == "q and k":
+            emit_unit_norm(program, spec, buffer, heads, layer.key_dim)
     if norm and not first:
         emit_head_norm(program, spec, layer, buffer, heads, norm)
+
+
+def emit_unit_norm(program, spec, buffer, heads, head_dim):
+    program.emit("head_rmsnorm", buffer, (buffer,), (None,), {"heads": heads, "head_dim": head_dim, "eps": spec.eps})
 
 
 def emit_head_norm(program, spec, layer, buffer, heads, norm):
@@ -127,4 +139,4 @@ def attention_args(program, spec, layer):
         "scale": layer.scale,
         "window": layer.window,
         "softcap": spec.attn_softcap,
-    }
+    } | ({"chunk": layer.chunk} if layer.chunk else {})

@@ -20,12 +20,15 @@ def emit_experts(program, spec, layer, source, y):
         u = program.buffer("u", e.used * e.width)
         program.expert_linear(g, seen, routes, e.gate, e.used)
         program.expert_linear(u, seen, routes, e.up, e.used)
+        if spec.family.weight_input:  # the products are linear, so their results may be multiplied as well
+            for buffer in (g, u):
+                program.emit("expert_scale", buffer, (buffer, routes), (), {"used": e.used})
         program.emit("gated", g, (g, u), (), {"act": spec.family.act})
     else:
         program.expert_linear(g, seen, routes, e.up, e.used)
         program.emit("unary", g, (g,), (), {"act": spec.family.act, "parameters": layer.act_parameters})
     program.expert_linear(d, g, routes, e.down, e.used)
-    program.emit("expert_sum", made, (d, routes), (), {"used": e.used})
+    program.emit("expert_sum", made, (d, routes), (), {"used": e.used} | ({"weighted": False} if spec.family.weight_input else {}))
     if e.shrink:
         program.linear(y, made, e.unshrink)
     if e.shared:

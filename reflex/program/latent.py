@@ -5,7 +5,7 @@ One form serves prompts and single tokens. Against keys and values of each head 
 2 heads times smaller and never expands one; docs/LOG.md has the counts.
 """
 
-from .attention import emit_select
+from .attention import emit_select, emit_temper
 
 
 def emit_latent(program, spec, layer, h, select):
@@ -26,8 +26,7 @@ def emit_latent(program, spec, layer, h, select):
         h = a
     program.linear(q, h, layer.q)
     if spec.temper:
-        scale, length = spec.temper
-        program.emit("temper", q, (q,), (), {"scale": scale, "length": length})
+        emit_temper(program, spec, q)
     absorbed = program.buffer("absorbed", layer.heads * size)
     emit_heads(program, layer, absorbed, q, layer.key_dim, m.k_b, m.transposed)
     emit_turned(program, layer, absorbed, layer.heads)

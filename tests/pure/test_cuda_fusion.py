@@ -55,7 +55,7 @@ def test_every_step_is_done_once(program, selecting):
 
 
 # Operations that are launches of their own; none of them stands between those that are fused.
-APART = {"layernorm", "bias", "clamp", "temper", "head_layernorm", "unary"}
+APART = {"layernorm", "bias", "clamp", "temper", "head_layernorm", "unary", "scale"}
 
 
 def test_a_layer_is_five_records(program):

@@ -7,6 +7,7 @@ standard deviations of the logits; what llama.cpp adds is its GELU, which is a t
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
+from kolibri import Kolibri
 from llama import Llama
 from oracle import Oracle
 from tiny import MODELS, VOCABULARY, write
@@ -18,6 +19,7 @@ from reflex.gguf.reader import open_model
 from reflex.program import build
 
 CONTEXT = 512
+OWN = {"kolibri1": Kolibri}  # families that llama.cpp does not know, with an oracle of their own
 LENGTHS = (1, 7, 64, 100)  # the windows of the tiny models are 16 tokens
 AGAINST_LLAMA, AGAINST_ITSELF = 0.01, 2e-5  # largest difference / standard deviation
 # llama.cpp rounds what every matrix of a half-precision file reads to half precision. Latent attention has five such places in a
@@ -72,7 +74,7 @@ def tiny(tmp_path_factory):
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_equal_llama_cpp(tiny, name):
     model = tiny(name)
-    oracle = Llama(model.path, CONTEXT)
+    oracle = OWN.get(MODELS[name][0], Llama)(model.path, CONTEXT)
     try:
         for length in LENGTHS:
             ids = text(length)
@@ -87,7 +89,7 @@ def test_logits_equal_llama_cpp(tiny, name):
 def test_last_logits_of_a_half_precision_file_equal_llama_cpp(tmp_path, name):
     """Where llama.cpp rounds every activation to half precision too."""
     model = Tiny(write(name, tmp_path / "m.gguf", "F16"))
-    oracle = Llama(model.path, CONTEXT)
+    oracle = OWN.get(MODELS[name][0], Llama)(model.path, CONTEXT)
     try:
         for length in LENGTHS:
             ids = text(length)
@@ -96,6 +98,25 @@ def test_last_logits_of_a_half_precision_file_equal_llama_cpp(tmp_path, name):
     finally:
         oracle.close()
         model.file.close()
+
+
+def test_kolibri_chooses_by_the_numbers_of_the_router_themselves(tiny):
+    """By their sigmoid, as DeepSeek V3 does it, other experts would be chosen, and the logits would show it."""
+    model, ids = tiny("kolibri1"), text(40)
+    right, other = Kolibri(model.path), Kolibri(model.path, rule="deepseek")
+    wanted, wrong = right.logits(ids), other.logits(ids)
+    first, second = (np.sort(oracle.chosen[0], -1) for oracle in (right, other))  # of the first layer, whose input is the same
+    assert (first != second).any(-1).sum() >= 3
+    routes = next(step.out for step in model.program.steps if step.op == "route")
+    plan = model.plan()
+    plan.begin(ids, 0, list(range(40)), [0] * 40, [0] * 40, list(range(40)))
+    for number, step in enumerate(model.program.steps):
+        plan.run(number, number + 1)
+        if step.op == "route":
+            break
+    used = plan.buffers[routes].shape[1] // 2
+    assert np.array_equal(np.sort(plan.buffers[routes][:, used:], -1), first)
+    assert distance(feed(model.plan(), ids), wanted) < AGAINST_LLAMA < 0.05 < distance(wrong, wanted)
 
 
 def test_a_last_layer_that_does_not_run(tmp_path):

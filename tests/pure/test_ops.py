@@ -209,8 +209,8 @@ def add_position(x, p, *, positions):
     return [[v + c for v, c in zip(row, p[at], strict=True)] for row, at in zip(x, positions, strict=True)]
 
 
-def temper(q, *, scale, length, positions):
-    return [[v * (1 + scale * log(at // length + 1)) for v in row] for row, at in zip(q, positions, strict=True)]
+def temper(q, *, scale, length, positions, ahead=0):
+    return [[v * (1 + scale * log((at + ahead) // length + 1)) for v in row] for row, at in zip(q, positions, strict=True)]
 
 
 def route(logits, bias, *, used, gating, renormalize, scale, groups, groups_used):
@@ -231,6 +231,8 @@ def route(logits, bias, *, used, gating, renormalize, scale, groups, groups_used
         w = [p[e] for e in chosen]
         if gating == "softmax of chosen":
             w = [exp(v) / sum(map(exp, w)) for v in w]
+        if gating == "sigmoid of chosen":
+            w = [1 / (1 + exp(-v)) for v in w]
         if renormalize:
             w = [v / max(sum(w), 2**-14) for v in w]
         out.append([scale * v for v in w] + [float(e) for e in chosen])
@@ -251,8 +253,14 @@ def expert_linear(x, routes, w, b, *, used, rows=None):
     return out
 
 
-def expert_sum(x, routes, *, used):
+def expert_scale(x, routes, *, used):
     n = len(x[0]) // used
+    return [[v * route[i // n] for i, v in enumerate(row)] for row, route in zip(x, routes, strict=True)]
+
+
+def expert_sum(x, routes, *, used, weighted=True):
+    n = len(x[0]) // used
+    routes = routes if weighted else [[1.0] * used] * len(x)
     return [[sum(route[j] * row[j * n + i] for j in range(used)) for i in range(n)] for row, route in zip(x, routes, strict=True)]
 
 
@@ -264,6 +272,7 @@ def gate_rows(y, h, w):
 FORMULAS = (embed, rmsnorm, layernorm, head_rmsnorm, head_layernorm, linear, rope, attention, add, gated, unary, select, scale)
 FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows, head_linear, latent_attention)
 FORMULAS += (head_l2norm, group_rmsnorm, head_part, recurrent.conv, recurrent.delta_rule, recurrent.state_scan)
+FORMULAS += (expert_scale,)
 FORMULAS = {f.__name__: f for f in FORMULAS}
 
 # ---- tests -----------------------------------------------------------------------------------------------------

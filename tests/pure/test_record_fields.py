@@ -15,6 +15,8 @@ from reflex.errors import ModelFileError, UnsupportedError
 # What other files would miss: a number of layers and an output matrix that those here do not have.
 ELSEWHERE = {"only_layers", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
+SAME_HERE |= {("kolibri1", "window_every"), ("mimo2", "window_every")}
+LATER = {("llama4", "chunk"), ("llama4", "temper")}  # after 8192 tokens: tests/cpu/test_long_context.py
 PARTS = ("keys", "rope_factors", "biases")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
     "norm": tuple(NORMS),
@@ -65,7 +67,7 @@ def changes(family):
         value = getattr(record, field)
         if field in PARTS and value != default:
             seen += [(field, tuple(item for item in value if item != dropped)) for dropped in value]
-        elif field not in ELSEWHERE and (family, field) not in SAME_HERE:
+        elif field not in ELSEWHERE and (family, field) not in SAME_HERE | LATER:
             seen.append((field, default))
     seen += [(field, value) for field, values in OTHERS.items() for value in values]
     for field, value in dict.fromkeys(seen):

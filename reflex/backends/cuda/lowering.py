@@ -15,6 +15,7 @@ from .parameters import COLUMNS, blocks
 from .products import Products
 
 IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
+LACKING = {("attention", "chunk"), ("temper", "ahead"), ("expert_sum", "weighted")}  # (operation, argument)
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -204,6 +205,9 @@ def lowering(program):
 
         found = ExpertLowering
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
+    lacking += sorted({f"{step.op} with {word}" for step in program.steps for word in step.args if (step.op, word) in LACKING})
+    if any(step.args.get("gating") == "sigmoid of chosen" for step in program.steps):
+        lacking.append("route with sigmoid of chosen")
     if lacking:
         raise UnsupportedError(
             f"the cuda backend cannot run architecture {program.architecture}",

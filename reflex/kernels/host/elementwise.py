@@ -195,7 +195,7 @@ def add_position(step, thread, threads):
 
 
 # step: 0 buffer, 1 columns, 2 address of the row count, 3 token index per row (int64), 4 positions (int64),
-# 5 scale (float32 bits), 6 length
+# 5 scale (float32 bits), 6 length, 7 positions that are added
 
 
 @export
@@ -205,7 +205,7 @@ def temper(step, thread, threads):
     for k in range((rows - thread + threads - 1) // threads):
         row = thread + k * threads
         at = load_i64(step) + 4 * columns * row
-        position = load_i64(load_i64(step + 32) + 8 * load_i64(load_i64(step + 24) + 8 * row))
+        position = load_i64(load_i64(step + 32) + 8 * load_i64(load_i64(step + 24) + 8 * row)) + load_i64(step + 56)
         factor = 1.0 + float_of_bits(load_i64(step + 40)) * logarithm(1.0 * (position // load_i64(step + 48) + 1))
         array_scale(at, at, columns, factor)
     return 0

@@ -11,7 +11,7 @@ from ..export import export, helper
 from ..intrinsics import call3, float_of_bits, load_f32, load_i64, store_64, store_f32, to_float
 from ..linear import ALIGNMENT, share
 
-SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = 0, 1, 2  # as backends/experts.py numbers them
+SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN, SIGMOID_OF_CHOSEN = 0, 1, 2, 3  # as backends/experts.py numbers them
 LEAST_SUM = 2.0**-14
 LOWEST = float("-inf")
 
@@ -96,6 +96,8 @@ def route_row(step, logits, out, p):
         store_f32(out + 4 * (used + j), to_float(expert))
     if gating == SOFTMAX_OF_CHOSEN:
         softmax(out, out, used)
+    if gating == SIGMOID_OF_CHOSEN:
+        _sigmoid(out, out, used)
     scale = float_of_bits(load_i64(step + 64))
     if load_i64(step + 56) != 0:
         scale = scale / max(array_sum(out, used), to_float(1) * LEAST_SUM)
@@ -274,7 +276,12 @@ def expert_linear(step, thread, threads):
     return 0
 
 
-# step: 0 results of the experts, 1 routes, 2 output, 3 columns, 4 address of the row count, 5 used
+@helper
+def weight_of(step, at):
+    return load_f32(at) if load_i64(step + 48) != 0 else to_float(1)
+
+
+# step: 0 results of the experts, 1 routes, 2 output, 3 columns, 4 address of the row count, 5 used, 6 weighted (0/1)
 
 
 @export
@@ -286,9 +293,24 @@ def expert_sum(step, thread, threads):
         x = load_i64(step) + 4 * (columns * used * row + first)
         weights = load_i64(step + 8) + 8 * used * row
         out = load_i64(step + 16) + 4 * (columns * row + first)
-        array_scale(out, x, last - first, load_f32(weights))
+        array_scale(out, x, last - first, weight_of(step, weights))
         for j in range(1, used):
-            _plus_scaled(out, out, x + 4 * columns * j, last - first, load_f32(weights + 4 * j))
+            _plus_scaled(out, out, x + 4 * columns * j, last - first, weight_of(step, weights + 4 * j))
+    return 0
+
+
+# step: 0 parts of the experts, 1 routes, 2 columns of a part, 3 address of the row count, 4 used
+
+
+@export
+def expert_scale(step, thread, threads):
+    """Each thread takes every threads-th row."""
+    rows, columns, used = load_i64(load_i64(step + 24)), load_i64(step + 16), load_i64(step + 32)
+    for k in range((rows - thread + threads - 1) // threads):
+        row = thread + k * threads
+        for j in range(used):
+            at = load_i64(step) + 4 * columns * (used * row + j)
+            array_scale(at, at, columns, load_f32(load_i64(step + 8) + 4 * (2 * used * row + j)))
     return 0
 
 
