@@ -106,7 +106,8 @@ def _window(f):
     every = f["window_every"]
     words += [f"not in every {ORDINALS.get(every, f'{every}th')} layer"] if every else []
     words += ["by a key of each layer"] if every is None else []
-    words += [f"chunks of {f['chunk']}"] if f["chunk"] else [f"{f['window']} if no key says"] if f["window"] else []
+    words += [f"chunks of {f['chunk']}"] if f["chunk"] else []
+    words += [f"{f['window']} if no key says"] if f["window"] else []
     return ", ".join(words)
 
 
