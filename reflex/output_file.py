@@ -24,6 +24,15 @@ def refuse_inputs(path, inputs):
             raise InvalidInputError("the output is the input", "another path", path, remedy=remedy)
 
 
+def check_place(path, inputs):
+    """Refuse before long work what could not be written after it: one of the files that are read, or a place without a folder, or
+    that must not be written to."""
+    refuse_inputs(path, inputs)
+    trial = OutputFile(path, 0)
+    trial.__enter__()
+    trial.discard()
+
+
 def _is_replaceable(path):
     return not os.path.lexists(path) or os.path.isfile(path)
 
@@ -67,7 +76,7 @@ class OutputFile:
             os.posix_fallocate(self._descriptor, 0, self.size)
         except OSError as error:
             if self._descriptor < 0 or error.errno not in CANNOT_RESERVE:
-                self._discard()
+                self.discard()
                 raise self._error(error) from None
         return self
 
@@ -80,7 +89,8 @@ class OutputFile:
         except OSError as error:
             raise self._error(error) from None
 
-    def _discard(self):
+    def discard(self):
+        """Give up: nothing is left."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -89,7 +99,7 @@ class OutputFile:
 
     def __exit__(self, kind, value, trace):
         if kind is not None:
-            self._discard()
+            self.discard()
             return
         try:
             os.fsync(self._descriptor)
@@ -100,5 +110,5 @@ class OutputFile:
             os.fsync(folder)
             os.close(folder)
         except OSError as error:
-            self._discard()
+            self.discard()
             raise self._error(error) from None

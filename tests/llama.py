@@ -14,7 +14,7 @@ import numpy as np
 F32, F16 = 0, 1  # ggml type ids
 MODEL_GPU_LAYERS, MODEL_REPACK = 16, 74
 CONTEXT_SIZE, CONTEXT_BATCH, CONTEXT_MICRO, CONTEXT_THREADS, CONTEXT_BATCH_THREADS = 0, 4, 8, 28, 32
-CONTEXT_FLASH, CONTEXT_TYPE_K, CONTEXT_TYPE_V = 52, 104, 108
+CONTEXT_FLASH, CONTEXT_WATCH, CONTEXT_TYPE_K, CONTEXT_TYPE_V = 52, 88, 104, 108
 
 Pointer, Int = ctypes.c_void_p, ctypes.c_int32
 
@@ -43,6 +43,34 @@ class Batch(ctypes.Structure):
     )
 
 
+class Node(ctypes.Structure):
+    """A ggml_tensor: a value of the graph that is computed."""
+
+
+Node._fields_ = (
+    ("type", Int),
+    ("buffer", Pointer),
+    ("ne", ctypes.c_int64 * 4),
+    ("nb", ctypes.c_size_t * 4),
+    ("op", Int),
+    ("parameters", Int * 16),
+    ("flags", Int),
+    ("src", ctypes.POINTER(Node) * 10),
+    ("view_src", Pointer),
+    ("view_offset", ctypes.c_size_t),
+    ("data", Pointer),
+    ("name", ctypes.c_char * 64),
+)
+
+
+def array(node, kind=np.float32):
+    """A copy of a node's values, in numpy's order of axes."""
+    ne, nb = node.ne[::-1], node.nb[::-1]
+    whole = (ctypes.c_uint8 * (sum((n - 1) * b for n, b in zip(ne, nb, strict=True)) + 4)).from_address(node.data)
+    return np.ndarray(tuple(ne), kind, whole, 0, tuple(nb)).copy()
+
+
+WATCH = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(Node), ctypes.c_bool, Pointer)
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, Pointer)
 SIGNATURES = {  # function -> (result, arguments)
     "llama_log_set": (None, (LOG, Pointer)),
@@ -59,6 +87,7 @@ SIGNATURES = {  # function -> (result, arguments)
     "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), (Pointer, Int)),
     "llama_adapter_lora_init": (Pointer, (Pointer, ctypes.c_char_p)),
     "llama_set_adapters_lora": (Int, (Pointer, ctypes.POINTER(Pointer), ctypes.c_size_t, ctypes.POINTER(ctypes.c_float))),
+    "ggml_op_name": (ctypes.c_char_p, (Int,)),
     "llama_free": (None, (Pointer,)),
     "llama_model_free": (None, (Pointer,)),
 }
@@ -78,9 +107,10 @@ def load_library():
 
 
 class Llama:
-    """A loaded model and one sequence. Close it: the library holds the memory."""
+    """A loaded model and one sequence. Close it: the library holds the memory. `watch(operation, node)` is called for every value
+    that is computed."""
 
-    def __init__(self, path, context=512, threads=1, micro=0):
+    def __init__(self, path, context=512, threads=1, micro=0, watch=None):
         """`micro`: tokens evaluated at once, all where it is 0."""
         self.library = library = load_library()
         parameters = library.llama_model_default_params()
@@ -96,6 +126,10 @@ class Llama:
         options[CONTEXT_THREADS] = options[CONTEXT_BATCH_THREADS] = threads
         options[CONTEXT_FLASH] = 0
         options[CONTEXT_TYPE_K] = options[CONTEXT_TYPE_V] = F32
+        if watch:
+            self._called = WATCH(lambda node, asked, _: asked or watch(library.ggml_op_name(node[0].op).decode(), node[0]) or True)
+            address = ctypes.cast(self._called, Pointer).value
+            options[CONTEXT_WATCH], options[CONTEXT_WATCH + 4] = address & 0x7FFFFFFF | -(address & 0x80000000), address >> 32
         self.model = library.llama_model_load_from_file(str(path).encode(), parameters)
         if not self.model:
             raise RuntimeError(f"llama.cpp refuses {path}")

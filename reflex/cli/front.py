@@ -81,8 +81,8 @@ def stdin():
 def engine(values):
     """Takes the ENGINE options out of a command's values; returns open_model's keyword arguments. A GPU starts here, since nothing
     takes longer than that."""
-    names = [destination(row[0]) for row in ENGINE]
-    found = {"context" if name == "ctx" else name: values.pop(name) for name in names}
+    found = {destination(row[0]): values.pop(destination(row[0]), row[2]) for row in ENGINE}
+    found["context"] = found.pop("ctx")
     if choice.resolve(found["backend"]) == "cuda":
         from ..backends.cuda import device
 
@@ -149,7 +149,7 @@ def parse(argv):
         if word[:1] == "-" and word != "-":
             flag, equals, text = word.partition("=")
             row = options.get(flag)
-            if row is None:
+            if row is None or (equals and flag[1] != "-"):  # the value of a short option may itself begin with =
                 return None
             name = destination(flag)
             if row[1] == "switch":

@@ -2,10 +2,12 @@
 
 from .compare import Compared, Comparing, compare
 from .divergence import Divergence
+from .imatrix import Importance
+from .importance import Collecting, importance
 from .perplexity import Perplexity, Scoring, perplexity
 from .sensitivity import Scan, Sensitivity, Swapped, sensitivity
 from .tensors import TensorDifference
 from .text import TEXT
 
-__all__ = ["TEXT", "Compared", "Comparing", "Divergence", "Perplexity", "Scan", "Scoring", "Sensitivity", "Swapped"]
-__all__ += ["TensorDifference", "compare", "perplexity", "sensitivity"]
+__all__ = ["TEXT", "Collecting", "Compared", "Comparing", "Divergence", "Importance", "Perplexity", "Scan", "Scoring"]
+__all__ += ["Sensitivity", "Swapped", "TensorDifference", "compare", "importance", "perplexity", "sensitivity"]

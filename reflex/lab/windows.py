@@ -75,7 +75,7 @@ class Windows:
             raise InvalidInputError("a window is too short to score its second half", "3 tokens or more", str(window))
         count = len(self.ids) + (self.begin is not None)
         if count < 2 * window:
-            remedy = "give more text, a shorter window, or sliding ones"
+            remedy = "give more text or a shorter window"
             raise InvalidInputError("the text is too short", f"{2 * window} tokens, two windows", f"{count}", remedy=remedy)
         # llama.cpp puts the begin token before the text and then over the first token of every window.
         shift, lost = (-1, 1) if self.begin is not None else (0, 0)

@@ -119,6 +119,6 @@ def test_rows_are_well_formed(name):
     rows = COMMANDS[name].PARAMETERS
     assert len({front.destination(row[0]) for row in rows}) == len(rows)
     for flag, kind, default, text in rows:
-        assert flag.isupper() or (flag.startswith("--") and flag.islower())
+        assert flag.isupper() or (flag.startswith("--") and flag.islower()) or flag == "-o"
         assert kind in ("text", "texts", "int", "float", "switch") or default in kind
         assert text.endswith(".")
