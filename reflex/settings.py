@@ -31,6 +31,13 @@ def worker_environment():
     return {name: value for name, value in environ.items() if name != b"REFLEX_TOKEN"}
 
 
+def no_reports_of_ray():
+    """Keep Ray from sending statistics of its use, unless the user has said something about it."""
+    import os
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
 def devices_hidden():
     """Whether CUDA_VISIBLE_DEVICES hides every device: set to nothing, or beginning with a number below 0."""
     text = environ.get(b"CUDA_VISIBLE_DEVICES")

@@ -21,7 +21,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     6: ("session",),
     7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
     8: ("api", "timeline", "lab", "client"),
-    9: ("cli", "worker", "tools", "examine", "measure", "tables", "energy", "__main__"),
+    9: ("cli", "worker", "tools", "examine", "measure", "tables", "energy", "integrations", "__main__"),
     10: ("sidecar",),
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
@@ -34,6 +34,8 @@ THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
     "gguf": ("tools/",),
     "typer": ("cli/app",),
     "pynvml": ("energy",),
+    "ray": ("integrations/",),
+    "pyarrow": ("integrations/",),
     "numba": ("kernels/",),
     "llvmlite": ("kernels/",),
     "starlette": ("sidecar/app",),
