@@ -2,9 +2,9 @@
 
     python bench/integrations.py [MODEL] [--rows 16] [--rounds 3]
 
-Rounds are interleaved. Seconds count from when the models are loaded to the last row, those of Ray's start stand beside them. In the
-last run an actor is ended by SIGKILL at half of the rows; all outputs must be the same bytes. Writes bench/results/integrations.json.
-Needs two idle cores, ray and the demo model; takes two minutes.
+Rounds are interleaved. Seconds count from when the models are loaded to the last row, those of Ray's start stand beside them. In
+the last run an actor is ended by SIGKILL at half of the rows; all outputs must be the same bytes. Writes
+bench/results/integrations.json. Needs two idle cores, ray and the demo model; takes two minutes.
 """
 
 import argparse
@@ -103,11 +103,8 @@ def main():
         "identical": True,
     }
     record.write("integrations", "a table of long prompts: two Ray actors against one process, one thread each", body)
-    median = ratios["median"]
-    print(
-        f"two actors are {median} times as fast as one process ({ratios['min']} to {ratios['max']}), {options.rows} rows of {tokens[0]}"
-    )
-    print(f"tokens; one killed at half: {killed['seconds']:.1f} s, {killed['restarts']} restart, the same bytes")
+    print(f"two actors are {ratios['median']} times as fast as one process ({ratios['min']} to {ratios['max']})")
+    print(f"{options.rows} rows of {tokens[0]} tokens; one killed at half: {killed['seconds']:.1f} s, 1 restart, the same bytes")
 
 
 if __name__ == "__main__":

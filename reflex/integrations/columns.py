@@ -1,7 +1,8 @@
 """A column of a CSV or Parquet file as texts, and the file again with columns of results behind its own.
 
-CSV is UTF-8 with a header line; bytes that are no UTF-8 go through as they are. Rows are streamed: memory holds a batch. Refuses, before
-any scoring, what would make rows and results part: rows of another length than the header, names that are taken. Called by ray.
+CSV is UTF-8 with a header line; bytes that are no UTF-8 go through as they are. Rows are streamed: memory holds a batch. Refuses,
+before any scoring, what would make rows and results part: rows of another length than the header, names that are taken. Called by
+ray.
 """
 
 import contextlib
@@ -27,12 +28,11 @@ RESULTS = {  # what each row gets, behind a prefix: (Parquet's type, what it is)
 
 def open_table(path, column, prefix, delimiter=","):
     """The table at `path`, by its name's ending. `column`: the one that is read."""
-    kinds = {".csv": Csv, ".tsv": Csv, ".parquet": Parquet, ".pq": Parquet}
+    kinds: dict[str, type[Csv] | type[Parquet]] = {".csv": Csv, ".tsv": Csv, ".parquet": Parquet, ".pq": Parquet}
     ending = os.path.splitext(path)[1].lower()
     if ending not in kinds:
-        raise UnsupportedError(
-            "no such kind of table", " or ".join(kinds), ending or "no ending", path, "convert it to one of them"
-        )
+        remedy = "convert it to one of them"
+        raise UnsupportedError("no such kind of table", " or ".join(kinds), ending or "no ending", path, remedy)
     with reading(path):
         table = kinds[ending](path, "\t" if ending == ".tsv" else delimiter)
         if column not in table.names:
@@ -65,7 +65,7 @@ def reading(path):
 class Csv:
     """A CSV file. `rows` of them, under `names`."""
 
-    column = prefix = ""  # given by open_table
+    column, prefix = "", ""  # given by open_table
 
     def __init__(self, path, delimiter):
         if len(delimiter) != 1 or delimiter in '"\r\n':

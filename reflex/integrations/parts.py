@@ -1,7 +1,7 @@
 """What a run over a table has done: one file per finished part in a folder beside the output, so that the next run goes on.
 
-`plan.json` says what the parts are of; a run with another plan is refused. One run at a time: the plan is locked. A part is there whole
-or not at all. Called by ray.
+`plan.json` says what the parts are of; a run with another plan is refused. One run at a time: the folder is locked. A part is there
+whole or not at all. Called by ray.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ HEAD = 1 << 20  # bytes
 
 
 def mark_of(path):
-    """What tells a model from another one without reading all of it: sizes of its files, their beginnings and pieces of the rest."""
+    """What tells a model from another one without reading all of it: its files' sizes, their beginnings and pieces of the rest."""
     model = open_model(path)
     paths = [shard.path for shard in model.shards]
     model.close()

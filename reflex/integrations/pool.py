@@ -1,8 +1,8 @@
 """Ray actors over tasks: each has a little work ahead, and one that dies is replaced while its work is done again.
 
-A task whose actor died twice is cut into single rows, and a row that did this twice gets an error as its result, so that one poisonous row
-ends neither the run nor its neighbours. Actors that end one after the other with nothing done in between end the run. Errors of
-the engine come out as they are. Called by ray.
+A task whose actor died twice is cut into single rows, and a row that did this twice gets an error as its result, so that one
+poisonous row ends neither the run nor its neighbours. Actors that end one after the other with nothing done in between end the run.
+Errors of the engine come out as they are. Called by ray.
 """
 
 from collections import deque

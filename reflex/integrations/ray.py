@@ -32,18 +32,18 @@ ERROR = list(RESULTS).index("error")
 
 def score(
     source, target, model, prompt_column, labels, *, rule=rules.DEFAULT, temperature=1.0, terminator="", prior="", chat=False,
-    system="", actors=None, threads=1, backend="auto", weights="quantized", context=None, rows=None, prefix="reflex_", delimiter=",",
-    address=None, say=None, pool=Pool,
+    system="", actors=None, threads=1, backend="auto", weights="quantized", context=None, rows=None, prefix="reflex_",
+    delimiter=",", address=None, say=None, pool=Pool,
 ):  # fmt: skip
-    """Score the texts in `prompt_column` of the table `source` and write it to `target` with the columns of columns.RESULTS.
+    """Score the texts in `prompt_column` of the table `source`; write it to `target` with the columns of columns.RESULTS.
 
-    `labels`, `rule`, `temperature`, `terminator`, `prior`: as of `Model.system1`. With `chat`, or a `system` message, texts are messages
-    to a model that follows instructions. `actors`: by default one per GPU, or per `threads` processors; 0 computes in this process.
-    `backend`, `weights`, `context`: as of `reflex.load`. `rows`: of a part, which is what an interruption can cost. `address`: of a
-    Ray cluster; by default one is started here. `say`: called with lines for a person.
+    `labels`, `rule`, `temperature`, `terminator`, `prior`: as of `Model.system1`. With `chat`, or a `system` message, texts are
+    messages to a model that follows instructions. `actors`: by default one per GPU, or per `threads` processors; 0 computes in this
+    process. `backend`, `weights`, `context`: as of `reflex.load`. `rows`: of a part, which is what an interruption can cost.
+    `address`: of a Ray cluster; by default one is started here. `say`: called with lines for a person.
 
-    Returns {rows, scored, resumed, bad, first_bad, restarts, actors, seconds}, `bad` rows having an error in place of a label. Raises
-    one error of reflex.errors; what was done is kept then."""
+    Returns {rows, scored, resumed, bad, first_bad, restarts, actors, seconds}, `bad` rows having an error in place of a label.
+    Raises one error of reflex.errors; what was done is kept then."""
     say = say or (lambda text: None)
     labels = checked_labels(labels)
     backend, path = choice.resolve(backend), resolve(model)
@@ -267,9 +267,8 @@ def main(words=None):
     else:
         print(f"{found['rows']} rows, {found['bad']} with errors, {found['seconds']:.1f} s, {found['restarts']} actors replaced")
     if found["bad"]:
-        say(
-            f"reflex: warning: {found['bad']} of {found['rows']} rows have errors, see {options['prefix']}error; {found['first_bad']}"
-        )
+        where = f"see {options['prefix']}error; {found['first_bad']}"
+        say(f"reflex: warning: {found['bad']} of {found['rows']} rows have errors, {where}")
     return 1 if found["bad"] else 0
 
 

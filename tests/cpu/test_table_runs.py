@@ -189,23 +189,11 @@ def test_missing_packages_are_named(model, table, tmp_path, monkeypatch):
 
 def command(source, target, model, *more, before=""):
     """A process that scores a table by itself; `before`: Python that runs first."""
-    words = [
-        source,
-        target,
-        "--model",
-        model,
-        "--prompt-column",
-        "text",
-        "--labels",
-        *LABELS,
-        "--actors",
-        "0",
-        "--ctx",
-        "128",
-        "--json",
-    ]
-    code = f"import sys\nsys.path.insert(0, {str(process.ROOT)!r})\n{before}\nfrom reflex.integrations.ray import main\nsys.exit(main())"
-    return [sys.executable, "-c", code, *words, "--backend", "cpu", "--rows", "2", *more]
+    words = [source, target, "--model", model, "--prompt-column", "text", "--labels", *LABELS, *more]
+    code = f"import sys\nsys.path.insert(0, {str(process.ROOT)!r})\n{before}\n"
+    code += "from reflex.integrations.ray import main\nsys.exit(main())"
+    options = ["--actors", "0", "--ctx", "128", "--json", "--backend", "cpu", "--rows", "2"]
+    return [sys.executable, "-c", code, *words, *options]
 
 
 SLOW = """

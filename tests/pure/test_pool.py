@@ -189,7 +189,7 @@ def test_errors_of_the_engine_come_out_as_they_are(run):
 
 
 def test_a_device_that_fails_is_tried_by_another_process(run):
-    rows, workers, _ = run(TEXTS, {"row 9": DeviceError("an illegal address")})
+    rows, _, _ = run(TEXTS, {"row 9": DeviceError("an illegal address")})
     assert rows[9][0] is None and "the row ends its actor" in rows[9][ERROR]
     assert [row[0] for row in rows if row[0]] == [text for text in TEXTS if text != "row 9"]
 
