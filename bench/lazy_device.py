@@ -3,7 +3,7 @@
     python bench/shapes.py qwen3moe-30b-a3b big.gguf; python bench/lazy_device.py big.gguf --reflex $(which reflex) --runs 5
 
 Builds nothing: cache/ must hold the device's kernels. Cold: spawn to exit of `generate --max-tokens 1`, lazy and eager in turn, on
-a prompt of a few tokens and on one of 600. Bits: logits behind prompts of several lengths, each in a process that has asked for
+prompts of a few tokens and on one of 600. Bits: logits behind prompts of several lengths, each in a process that has asked for
 nothing before, and behind some more tokens one by one. A short table comes last.
 """
 
@@ -18,12 +18,15 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import gpu_models, record, spawn
+from reflex.gguf import reader
 from reflex.open import open_model
+from reflex.tokenizer import load
 
 WORDS = "The capital of France is"
-LENGTHS = 1, 2, 5, 9, 40
+SENTENCE = " The quick brown fox jumps over the lazy dog and runs away from the river."
+LENGTHS = 1, 2, 5, 9, 20
 STEPS = 4
-LONG = 600  # tokens
+PROMPTS = 2, 5, 9, 16, 600  # tokens
 WAYS = "lazy", "eager"
 
 
@@ -75,6 +78,13 @@ def cold(command, path, prompt, runs):
     return found
 
 
+def text_of(tokenizer, tokens):
+    """The shortest beginning of a text that has so many tokens."""
+    text = WORDS + SENTENCE * (tokens // 8)
+    size = next(size for size in range(1, len(text) + 1) if len(tokenizer.encode(text[:size])) >= tokens)
+    return text[:size]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -88,20 +98,18 @@ def main():
     body["asked"] = facts
     print("logits equal:", sum(body["equal"]), "of", len(body["equal"]), facts, flush=True)
     if options.reflex:
-        file, tokenizer, session = open_model(options.model, "cpu", 2048)
-        sentence = " The quick brown fox jumps over the lazy dog and runs away from the river."
-        text = WORDS
-        while len(tokenizer.encode(text)) < LONG:
-            text += sentence
-        body["tokens"] = {"short": len(tokenizer.encode(WORDS)), "long": len(tokenizer.encode(text))}
-        session.close()
+        file = reader.open_model(options.model)
+        tokenizer = load(file)
+        body["cold"] = {}
+        for length in PROMPTS:
+            prompt = text_of(tokenizer, length)
+            tokens = len(tokenizer.encode(prompt))
+            body["cold"][str(tokens)] = cold(options.reflex, options.model, prompt, options.runs)
         file.close()
-        prompts = {"short": WORDS, "long": text}
-        body["cold"] = {name: cold(options.reflex, options.model, prompt, options.runs) for name, prompt in prompts.items()}
     record.write("lazy-device", "experts asked for against experts uploaded at once", body)
     print(f"logits: {sum(body['equal'])} of {len(body['equal'])} equal to the bit")
     for name, ways in body.get("cold", {}).items():
-        print(f"{name} prompt, {body['tokens'][name]} tokens:")
+        print(f"prompt of {name} tokens:")
         for what, key in (("first token", "first_ms"), ("whole process", "ms")):
             lazy, eager = (ways[way][key]["median"] for way in WAYS)
             print(f"  {what}: lazy {lazy:.0f} ms, eager {eager:.0f} ms, {eager / lazy:.2f} times")

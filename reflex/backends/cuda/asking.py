@@ -8,7 +8,7 @@ that the launches, and every bit of their results, are the same. Called by backe
 from ... import native
 from .upload import Shard
 
-MOST_SHARE = 0.5  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
+MOST_SHARE = 0.75  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
 BUFFER = 1 << 20  # bytes copied at once, at most
 
 

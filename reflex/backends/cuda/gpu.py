@@ -43,6 +43,7 @@ class Gpu:
             self.stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith(STACK)}
         if not self.stacks:
             self.plan_upload(False)
+        self.upload.populate()
         self.starting.then(self._load)
 
     def plan_upload(self, lazy):
@@ -55,8 +56,7 @@ class Gpu:
             if not lazy:
                 self.stacks = {}
             self._fill(self.upload, [tensor for name, tensor in self.file.tensors.items() if name not in self.stacks])
-            if not self.stacks:
-                self.upload.populate()
+            self.upload.sparse = bool(self.stacks)
 
     def upload_rest(self):
         """Let all that is queued from now on find every tensor on the device."""

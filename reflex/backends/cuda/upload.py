@@ -91,6 +91,7 @@ class Upload:
         """`headers`: the shards of a gguf File."""
         self.shards = [Shard(header) for header in headers]
         self.bytes = 0
+        self.sparse = False  # set where large parts stay in the file: pages are then mapped when they are pinned
         self.way = None  # registered, ring or pageable
         self.queued_ns = 0  # from begin until the last copy was queued
         self._pieces = []  # [target offset, shard, file offset, bytes, mark]
@@ -148,7 +149,7 @@ class Upload:
         for shard in self.shards:
             address = shard.map()
             for at in range(0, shard.size, LARGE):
-                if self._ended or not shard.cached(at):
+                if self._ended or self.sparse or not shard.cached(at):
                     return  # a cold file is read when it is pinned, several chunks ahead
                 libc("madvise", 3)(address + at, min(LARGE, shard.size - at), POPULATE_READ)
 
