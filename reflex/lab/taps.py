@@ -22,7 +22,8 @@ MEANINGS = {
     "attention": "attention pattern: rows are the tokens that look, columns those looked at; each row sums to 1. Models with sinks "
     "have one more column, the share that goes to no token",
     "heads": "what each head gives, before the output projection",
-    "attention_out": "what attention adds to the residual stream, after a norm behind it, before the residual scale",
+    "attention_out": "what attention, or a recurrent mixer in its place or beside it, adds to the residual stream, after a norm behind "
+    "it, before the residual scale",
     "router": "the chosen experts with their weights, the most likely one first; fields `expert` and `weight`",
     "feed_forward": "what the feed-forward adds to the residual stream, after a norm behind it, before the residual scale",
     "residual_out": "the residual stream after the layer",
@@ -118,6 +119,8 @@ def layer_points(program, first, last, stream):
     columns = ("rows", program.width)
     yield "residual_in", first, stream, columns, None
     sums = [n for n in range(first, last) if program.steps[n].op == "add" and program.steps[n].out == stream]
+    looks_back = any("layer" in step.args or "state" in step.args for step in program.steps[first:last])
+    mixes = looks_back and len(sums) == 1  # and there is no feed-forward
     for number in range(first, last):
         step = program.steps[number]
         if step.op in ATTENTIONS:
@@ -127,7 +130,7 @@ def layer_points(program, first, last, stream):
         elif step.op == "route":
             yield "router", number + 1, step.out, ("rows", step.args["used"]), step
         elif number in sums:
-            yield "feed_forward" if number == sums[-1] else "attention_out", number, step.ins[1], columns, None
+            yield "feed_forward" if number == sums[-1] and not mixes else "attention_out", number, step.ins[1], columns, None
     yield "residual_out", last, stream, columns, None
 
 

@@ -61,7 +61,7 @@ class Target:
             plan = Plan(file, build(spec, context), context, 1)
             ids = ids[:context]
             count = len(ids)
-            plan.evaluate(ids, 0, list(range(count)), [0] * count, [0] * count, [count - 1])
+            plan.evaluate(ids, 0, list(range(count)), [0] * count, [0] * count, [count - 1], strands=((0, count, -1, 0),))
             plan.logits(0)
         except ReflexError as error:
             line = str(error)

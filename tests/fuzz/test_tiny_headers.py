@@ -21,7 +21,7 @@ from reflex.native import Mapping
 from reflex.program import build
 
 EXTREMES = (0, 1, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1)
-MODELS = ("llama-smollm", "gemma3", "gpt-oss")  # merges, scores, experts
+MODELS = ("llama-smollm", "gemma3", "gpt-oss", "nemotron_h_moe")  # merges, scores, experts, states
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -74,7 +74,7 @@ def compute(header):
         plan = Plan(file, build(spec, context), context, 1)
         ids = (words.encode(b"the quick brown") or [0])[:context]
         count = len(ids)
-        plan.evaluate(ids, 0, list(range(count)), [0] * count, [0] * count, [count - 1])
+        plan.evaluate(ids, 0, list(range(count)), [0] * count, [0] * count, [count - 1], strands=((0, count, -1, 0),))
         assert len(plan.logits(0)) == spec.vocabulary
     finally:
         words.close()
