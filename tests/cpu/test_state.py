@@ -98,6 +98,18 @@ def test_a_state_of_recurrent_layers_cannot_be_cut(folder, tmp_path, backend, co
         assert np.array_equal(m.logits(ids), expected) and sum(sizes) == len(ids) - (reused and 299)
 
 
+@pytest.mark.parametrize("count", [1, 2, 512, 513, 514])
+def test_states_at_the_ends_of_batches(folder, tmp_path, backend, count):
+    path, ids = tmp_path / "state", (IDS + IDS)[:count]
+    with reflex.load(folder / "qwen35.gguf", backend=backend) as m:
+        m.session(ids).export_state(path)
+        expected = m.logits(ids)
+    with reflex.load(folder / "qwen35.gguf", backend=backend) as m:
+        timeline = m.import_state(path)
+        sizes = computed(m)
+        assert np.array_equal(timeline.logits(), expected) and sizes == [1]
+
+
 def test_a_context_shorter_than_the_state(folder, tmp_path):
     path = tmp_path / "state"
     with reflex.load(folder / "llama-smollm.gguf", backend="cpu") as m:
