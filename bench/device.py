@@ -5,6 +5,7 @@
     python bench/device.py --shape 0.6B=big.gguf            and the speed of this file (random weights will do)
     python bench/device.py --shape ... --reflex bin/reflex --energy     and joules per cold start and per token (needs nvidia-ml-py)
     python bench/device.py --families                       and every family by tiny models (families_device.py)
+    python bench/device.py --shape ... --state              and answers behind an imported prefix of 2,000 tokens (state.py)
 
 Builds nothing: cache/ must hold the device's kernels. A short table comes last; bench/results/device.json gets every number.
 Refuses nothing and hides nothing: a kernel that fails is in the table, and the exit code is 1.
@@ -28,6 +29,7 @@ def arguments():
     parser.add_argument("--model", action="append", default=[], help="a real model to compare and measure")
     parser.add_argument("--shape", action="append", default=[], help="NAME=FILE to measure")
     parser.add_argument("--families", action="store_true", help="compare tiny models of every family")
+    parser.add_argument("--state", action="store_true", help="import the state of a prefix of every shape")
     parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
     parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
     parser.add_argument("--energy", action="store_true", help="joules of every shape, by the command given as --reflex")
@@ -96,6 +98,17 @@ def speeds(shapes, cold):
     return rows
 
 
+def states(shapes, runs, command):
+    """Answers behind an imported prefix, of every shape."""
+    from bench import state
+
+    rows = []
+    for name, path in shapes:
+        rows.append({"shape": name, **state.measure(path, "cuda", 2000, runs, command=command or state.OWN)})
+        print(state.line(rows[-1]), flush=True)
+    return rows
+
+
 def joules(shapes, command):
     """What the card takes, by the command itself: for one cold call, idle measured before it, and on average of many."""
     found = {}
@@ -139,6 +152,9 @@ def main():
 
         wrong += families_device.families()
     body["speed"] = speeds(shapes, cold)
+    if options.state:
+        body["states"] = states(shapes, options.runs, options.reflex)
+        wrong += sum(not row["bit_equal"] for row in body["states"])
     record.write("device", "kernels and models on a GPU", body)
     return 1 if wrong else 0
 
