@@ -13,7 +13,7 @@ from tiny import write
 
 import reflex
 from reflex.client import Client
-from reflex.errors import AdapterError, InvalidInputError, StateError
+from reflex.errors import AdapterError, InvalidInputError, ModelFileError, StateError, UnsupportedError
 
 CLOSE = 2e-5  # standard deviations of the logits: float32 sums in another order
 IDS = np.random.default_rng(3).integers(3, 500, 40).tolist()
@@ -271,3 +271,23 @@ def test_commands_and_worker(folder, tmp_path):
     assert done.returncode == 0, done.stderr.decode()
     done = process.reflex("system1", path, "the quick", *options, "--lora", tmp_path / "none")
     assert done.returncode == 8 and json.loads(done.stdout)["category"] == "adapter" and done.stderr.count(b"\n") == 1
+
+
+def test_damaged_adapters_are_refused_or_harmless(folder, tmp_path):
+    """Bytes of the header changed and files cut: an error of the tree, or an adapter that adds other numbers; nothing else."""
+    path, random = model(folder, "llama-untied"), np.random.default_rng(17)
+    adapters.write(tmp_path / "a", path, ["blk.0.attn_q.weight", "token_embd.weight", "output.weight"])
+    data = (tmp_path / "a").read_bytes()
+    taken = 0
+    for _ in range(100):
+        damaged = bytearray(data)
+        for at in random.integers(0, 1200, random.integers(1, 4)):
+            damaged[at] = int(random.integers(256))
+        (tmp_path / "b").write_bytes(damaged[: random.integers(1, len(data))] if random.random() < 0.2 else damaged)
+        try:
+            with reflex.load(path, backend="cpu", threads=1, context=64, lora=tmp_path / "b") as m:
+                m.logits([5, 6, 7])
+                taken += 1
+        except (AdapterError, ModelFileError, UnsupportedError) as error:
+            assert len(error.line()) < 2000
+    assert 0 < taken < 70
