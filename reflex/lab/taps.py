@@ -22,8 +22,8 @@ MEANINGS = {
     "attention": "attention pattern: rows are the tokens that look, columns those looked at; each row sums to 1. Models with sinks "
     "have one more column, the share that goes to no token",
     "heads": "what each head gives, before the output projection",
-    "attention_out": "what attention, or a recurrent mixer in its place or beside it, adds to the residual stream, after a norm behind "
-    "it, before the residual scale",
+    "attention_out": "what attention, or a recurrent mixer in its place or beside it, adds to the residual stream, after a norm "
+    "behind it, before the residual scale",
     "router": "the chosen experts with their weights, the most likely one first; fields `expert` and `weight`",
     "feed_forward": "what the feed-forward adds to the residual stream, after a norm behind it, before the residual scale",
     "residual_out": "the residual stream after the layer",

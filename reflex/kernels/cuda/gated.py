@@ -25,6 +25,12 @@ def gelu(x):
     return float32(x * ptx.rcp(float32(float32(1) + ptx.ex2(float32(z * float32(MINUS_LOG2E))))))
 
 
+@device
+def sigmoid(x):
+    """1 / (1 + e^-x)."""
+    return ptx.rcp(float32(float32(1) + ptx.ex2(float32(x * float32(MINUS_LOG2E)))))
+
+
 FORMULAS = {"silu": silu, "gelu": gelu}  # of units act(g) * u, which products of a gate and an up do themselves
 
 
@@ -36,6 +42,11 @@ def swiglu_oai(g, u):
     return float32(gate * float32(b + float32(1)))
 
 
+@device
+def itself(g):
+    return g
+
+
 def _product(act):
     @device
     def unit(g, u):
@@ -44,7 +55,8 @@ def _product(act):
     return unit
 
 
-WHOLE = {name: _product(act) for name, act in FORMULAS.items()} | {"swiglu_oai": swiglu_oai}
+WHOLE = {name: _product(act) for name, act in {**FORMULAS, "sigmoid": sigmoid, "product": itself}.items()}
+WHOLE["swiglu_oai"] = swiglu_oai
 
 
 def _gated(unit):

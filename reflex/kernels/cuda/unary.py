@@ -47,6 +47,7 @@ def _plain(act):
 
 
 FORMULAS = {name: _plain(act) for name, act in gated.FORMULAS.items()} | {"relu2": relu2, "xielu": xielu}
+FORMULAS |= {"sigmoid": _plain(gated.sigmoid), "softplus": _plain(softplus)}
 
 
 def _unary(act):
