@@ -6,7 +6,7 @@ imported here: what a request means is judged by the worker; the sidecar knows s
 main.py      from the command line to the exit code: the order of a start;  options.py  the command line
 process.py   the worker as a child process;  listen.py  the socket for clients;  server.py  connections, by uvicorn
 engine.py    who waits for the worker, and its lives;  link.py  lines to it and from it
-app.py       routes, tokens, bodies, clocks;  problems.py  errors as HTTP answers;  metrics.py  counts for Prometheus
+app.py       the token, bodies, clocks;  pages.py  what takes no turn;  metrics.py  counts;  problems.py  errors as HTTP answers
 shape.py     JSON held against a schema;  requests.py, answers.py  the schemas;  openapi.py  the document made of them
 openai.py    chat and completions;  decisions.py  classify and systemone
 """

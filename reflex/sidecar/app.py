@@ -1,29 +1,23 @@
-"""The ASGI application: routes, the token, bodies and clocks, and the one way in which requests are carried out and errors told.
+"""The ASGI application: the token, bodies and clocks, and the one way in which requests are carried out and errors told.
 
-Called by server for each request; routes by Starlette.
+Called by server for each request. What takes a turn is done here, all else by pages.
 """
 
 import asyncio
-import json
 import time
 
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
-from starlette.routing import Route, Router
-
-from ..client import raised
-from ..constrain.jsontext import read as read_json
-from ..errors import InvalidInputError
-from . import metrics, problems
+from . import problems
 from .decisions import Classify, SystemOne
-from .engine import Full, stopping
+from .engine import Full
+from .json_text import JSON, encoded, understood
+from .metrics import Metrics
 from .openai import Chat, Completion
+from .pages import Pages
 from .requests import SCHEMAS
 from .shape import Shape
 
-VERSION = "1"  # of what is offered here
 OPEN = ("/healthz", "/ping")  # no token is asked for there
-JSON, EVENTS, PLAIN = b"application/json", b"text/event-stream", b"identity"
+EVENTS, PLAIN = b"text/event-stream", b"identity"
 DRAINED = 4  # times --max-body: what is read of a body that is too large, so that its sender hears why
 ENDPOINTS = {  # path -> (schema of the body, what carries it out)
     "/v1/chat/completions": ("ChatRequest", Chat),
@@ -107,31 +101,27 @@ class App:
         self.engine, self.options, self.name = engine, options, name
         self._token = token and token.encode()
         self._shape = Shape(SCHEMAS)
-        self._created = int(time.time())
         self._seconds = 1.0  # that a turn takes, running mean
-        self.metrics = metrics.Metrics(self.gauges)
-        pages = {"/v1/models": self.models, "/v1/models/{id:path}": self.model, "/metrics": self.counts}
-        pages |= {"/openapi.json": self.document, "/healthz": self.health, "/ping": self.health}
-        routes = [Route(path, page, methods=["GET"]) for path, page in pages.items()]
-        for path, (schema, form) in ENDPOINTS.items():
-            routes.append(Route(path, self._endpoint(schema, form), methods=["POST"]))
-        self._router = Router(routes, redirect_slashes=False)
-        self._paths = {*pages, *ENDPOINTS}
+        self.metrics = Metrics(engine)
+        self.pages = Pages(engine, name, self.metrics, bool(token))
 
     async def __call__(self, scope, receive, send):
         begun, exchange = time.perf_counter(), Exchange(scope, receive, send)
-        scope["app"], scope["exchange"] = self, exchange
+        path = scope["path"]
         try:
             self._admit(exchange)
-            await self._router(scope, receive, exchange.send)
+            if path not in ENDPOINTS:
+                await self.pages(scope, receive, exchange.send)
+            elif scope["method"] != "POST":
+                raise problems.wrong_method(scope["method"], "POST")
+            else:
+                await self._carry_out(exchange, *ENDPOINTS[path])
         except Left:
             self.metrics.cancelled["left"] += 1
-        except HTTPException as error:
-            await self._tell(exchange, self._unrouted(scope, error))
         except Exception as error:
             await self._tell(exchange, problems.problem(error, max(1, round(self.engine.pause()))))
-        path = scope["path"] if scope["path"] in self._paths else "other"
-        self.metrics.answered(path, exchange.status, time.perf_counter() - begun)
+        known = path in ENDPOINTS or path in self.pages.paths
+        self.metrics.answered(path if known else "other", exchange.status, time.perf_counter() - begun)
 
     def _admit(self, exchange):
         """Ask for the token; compared in a time that does not depend on where it differs."""
@@ -142,11 +132,6 @@ class App:
             if not compare_digest(told.strip(), self._token) or scheme.lower() != b"bearer":
                 raise problems.unauthorized()
 
-    def _unrouted(self, scope, error):
-        if error.status_code == 405:
-            return problems.wrong_method(scope["method"], error.headers["Allow"])
-        return problems.not_found(scope["path"])
-
     async def _tell(self, exchange, problem):
         """Answer with an error; in a stream that has begun, as its last event."""
         if not exchange.status:
@@ -156,13 +141,6 @@ class App:
             await exchange.end()
 
     # ---- what takes a turn ----
-
-    def _endpoint(self, schema, form):
-        class Endpoint:  # what Starlette takes for an ASGI application, not for a function of a request
-            async def __call__(_, scope, receive, send):
-                await self._carry_out(scope["exchange"], schema, form)
-
-        return Endpoint()
 
     async def _carry_out(self, exchange, schema, form):
         kind = exchange.headers.get(b"content-type", b"")
@@ -216,57 +194,6 @@ class App:
         await exchange.event(b"[DONE]")
         await exchange.end()
 
-    # ---- pages ----
-
-    async def health(self, request):
-        """200 ready, 204 loading, 503 where there is no worker and none about to be."""
-        state = self.engine.state
-        if self.engine.ending:
-            raise stopping()
-        if state == "failed":
-            raise raised(self.engine.error.as_dict())
-        if state == "loading":
-            return Response(status_code=204)
-        return page({"status": "ok", "model": self.name, **self._facts()})
-
-    def _facts(self):
-        ready = self.engine.ready or {}
-        return {"context_length": ready.get("context"), "backend": ready.get("backend")}
-
-    def _model(self):
-        return {"id": self.name, "object": "model", "created": self._created, "owned_by": "reflex", **self._facts()}
-
-    async def models(self, request):
-        """The one model."""
-        return page({"object": "list", "data": [self._model()]})
-
-    async def model(self, request):
-        """The same by its id."""
-        if request.path_params["id"] != self.name:
-            raise problems.not_found(request.url.path)
-        return page(self._model())
-
-    async def counts(self, request):
-        """Counts for Prometheus."""
-        return Response(self.metrics.text(), media_type=metrics.TYPE.decode())
-
-    async def document(self, request):
-        """What this program offers, as OpenAPI 3.1."""
-        from .openapi import document
-
-        return page(document(VERSION, bool(self._token)))
-
-    def gauges(self):
-        """{(name, kind, help): value} for the metrics."""
-        engine = self.engine
-        return {
-            ("worker_ready", "gauge", "1 where the worker answers."): int(engine.state == "ready"),
-            ("worker_starts_total", "counter", "Workers that were started."): engine.starts,
-            ("requests_running", "gauge", "Requests that the worker is at."): int(engine.busy),
-            ("requests_waiting", "gauge", "Requests that wait for it."): len(engine.waiting),
-            ("queue_limit", "gauge", "Requests that may wait."): engine.limit,
-        }
-
 
 async def attended(work, exchange, seconds):
     """Do `work`, but no longer than the client is there (Left) and `seconds` last (TimeoutError)."""
@@ -281,28 +208,3 @@ async def attended(work, exchange, seconds):
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))
-
-
-def understood(data):
-    """The object that a body holds."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInputError("the body is not UTF-8", "UTF-8 text", f"byte {error.start} is not") from None
-    value = read_json(text, "the body")
-    if not isinstance(value, dict):
-        raise InvalidInputError("the body is no object", "a JSON object", type(value).__name__)
-    return value
-
-
-def encoded(value):
-    """JSON as UTF-8; where a text holds what is no Unicode, all but ASCII is escaped."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
-def page(value):
-    """A 200 with JSON."""
-    return Response(encoded(value), media_type=JSON.decode())

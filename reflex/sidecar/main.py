@@ -11,6 +11,7 @@ from ..errors import InputOutputError, InternalError, ReflexError
 from . import options as command_line
 from .process import Process, program
 
+QUIET = 1.0  # seconds after the start in which nothing is imported that the first answer does not need
 PARTING = 5.0  # seconds for the worker to end by itself
 LONGEST_TOKEN = 4096  # characters
 
@@ -41,10 +42,12 @@ def run(argv):
     words = [options.worker or program(argv[0], sys.executable), "stdio", options.model, *options.forwarded]
     process, listener = Process(words), None
     try:
+        from .later import set_aside
         from .listen import Listener
 
         listener = Listener(options)
         tell(options, "listening", f"listening at {listener.url}", {"url": listener.url})
+        set_aside()
         import asyncio
 
         return asyncio.run(serve(options, secret, words, process, listener))
@@ -76,8 +79,11 @@ async def serve(options, secret, words, process, listener):
                 engine.end()
                 service.server.should_exit = True
 
-    engine = Engine(words, process, options.queue, asyncio.get_running_loop(), changed)
-    service = Service(App(engine, options, options.model_name or model_name(options.model), secret), engine, options)
+    loop = asyncio.get_running_loop()
+    engine = Engine(words, process, options.queue, loop, changed)
+    app = App(engine, options, options.model_name or model_name(options.model), secret)
+    service = Service(app, engine, options)
+    loop.call_later(QUIET, app.pages.prepare)
     gc.freeze()
     gc.enable()
     await service.run(listener.socket)

@@ -1,14 +1,14 @@
 """Counts for Prometheus, as its text format has them. Owned by app, which tells it what happens."""
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
-TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Counters since the start. Gauges are read when they are asked for: `gauges` gives {(name, help): value}."""
+    """Counters since the start; what an Engine is at is read from it."""
 
-    def __init__(self, gauges):
-        self._gauges = gauges
+    def __init__(self, engine):
+        self._engine = engine
         self._requests = {}  # (path, status) -> count
         self._seconds = {}  # path -> [count in each bucket..., all, sum]
         self.tokens = {"prompt": 0, "completion": 0}
@@ -43,6 +43,15 @@ class Metrics:
         family("tokens_total", "counter", "Tokens that were read and made.", tokens)
         ended = [(f'{{why="{why}"}}', count) for why, count in self.cancelled.items()]
         family("cancelled_total", "counter", "Requests that ended because their client left, or took too long.", ended)
-        for (name, kind, meaning), value in self._gauges().items():
+        for name, kind, meaning, value in gauges(self._engine):
             family(name, kind, meaning, [("", value)])
         return "\n".join([*lines, ""])
+
+
+def gauges(engine):
+    """(name, kind, help, value) of what an Engine is at."""
+    yield "worker_ready", "gauge", "1 where the worker answers.", int(engine.state == "ready")
+    yield "worker_starts_total", "counter", "Workers that were started.", engine.starts
+    yield "requests_running", "gauge", "Requests that the worker is at.", int(engine.busy)
+    yield "requests_waiting", "gauge", "Requests that wait for it.", len(engine.waiting)
+    yield "queue_limit", "gauge", "Requests that may wait.", engine.limit

@@ -68,7 +68,6 @@ def _get(name, summary, answer, secured, *statuses):
 def _post(name, summary, body, answer, streams, secured):
     found = _get(name, summary, _json(answer), secured, *TURN)
     if streams:
-        events = {"schema": {"type": "string"}}
-        found["responses"]["200"] = {**_json(answer), "content": {**_json(answer)["content"], "text/event-stream": events}}
+        found["responses"]["200"] = {**_json(answer), "content": {**_json(answer)["content"], "text/event-stream": {}}}
     content = {"application/json": {"schema": {"$ref": REFERENCE + body}}}
     return {**found, "requestBody": {"required": True, "content": content}}

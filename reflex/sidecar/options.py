@@ -12,7 +12,7 @@ Listens at once; requests wait while the model is loaded. Ends after SIGTERM (ex
 --grace seconds. If the first worker cannot start, ends with its exit code."""
 LONGEST = 1e6  # seconds
 LARGEST_BODY = 7 << 20  # bytes; a line to the worker has at most 8 MiB
-WORKER = ("--backend", "--ctx", "--threads", "--device", "--weights")  # handed to the worker, which judges them
+WORKER = ("--backend", "--ctx", "--threads", "--device", "--weights", "--lora", "--experts")  # handed on; the worker judges them
 OPTIONS = (  # (name, kind, default, help)
     ("--host", "text", "127.0.0.1", "Address to listen at; others than this machine can reach 0.0.0.0 or ::."),
     ("--port", "whole", 8000, "Port to listen at; 0 takes a free one, which the first line on stderr names."),
@@ -27,7 +27,7 @@ OPTIONS = (  # (name, kind, default, help)
     ("--token-file", "text", "", "File with the token that clients must send (Authorization: Bearer ...); or REFLEX_TOKEN."),
     ("--json", "switch", False, "Say what happens as JSON lines on stdout: listening, ready, error."),
     ("--worker", "text", "", "The program reflex; by default the one beside this program."),
-    *((name, "forwarded", "", f"As for `reflex stdio`, see `reflex stdio --help`: {name} VALUE.") for name in WORKER),
+    *((name, "forwarded", (), f"As for `reflex stdio`, see `reflex stdio --help`: {name} VALUE.") for name in WORKER),
 )
 HELP = ("--help", "-h")
 
@@ -38,7 +38,7 @@ class Options:
 
     def __init__(self, model, values):
         self.model = model
-        self.forwarded = [word for name in WORKER if values[name] for word in (name, values[name])]
+        self.forwarded = [word for name in WORKER for value in values[name] for word in (name, value)]
         for name, value in values.items():
             setattr(self, name[2:].replace("-", "_"), value)
 
@@ -63,7 +63,8 @@ def parse(argv):
         text = text if equals else next(words, None)
         if text is None:
             raise InvalidInputError("an option has no value", f"{name} VALUE", name)
-        values[name] = KINDS[rows[name][1]](name, text)
+        value = KINDS[rows[name][1]](name, text)
+        values[name] = (*values[name], value) if rows[name][1] == "forwarded" else value
     if len(models) != 1:
         raise InvalidInputError("the command line has one MODEL", USAGE, f"{len(models)} of them", remedy="reflex-sidecar --help")
     return judged(Options(models[0], values))
@@ -113,6 +114,6 @@ def help_text():
     lines = [f"Usage: {USAGE}", "", ABOUT, "", "Options:"]
     for name, kind, default, text in OPTIONS:
         value = "" if kind == "switch" else " VALUE"
-        shown = "" if default in ("", False) else f" [default: {default:g}]" if kind == "seconds" else f" [default: {default}]"
+        shown = "" if default in ("", False, ()) else f" [default: {default:g}]" if kind == "seconds" else f" [default: {default}]"
         lines.append(f"  {name + value:<24}{text}{shown}")
     return "\n".join([*lines, f"  {'--help':<24}Show this and end."]) + "\n"

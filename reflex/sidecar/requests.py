@@ -4,7 +4,7 @@
 """
 
 LARGEST, SMALLEST = (1 << 63) - 1, -(1 << 63)
-MOST_TEXTS, MOST_STOPS, MOST_MESSAGES, MOST_QUESTIONS = 1000, 64, 10_000, 64
+MOST_TEXTS, MOST_STOPS, MOST_MESSAGES, MOST_QUESTIONS = 1000, 64, 1000, 64
 MOST_LIKELY = 20  # tokens beside each one, with their log-probabilities
 RULES = ("sum", "mean", "byte", "pmi")
 PLAIN = "ask without it"

@@ -299,14 +299,15 @@ def test_drops_of_a_head_do_not_set_the_clock_back(running):
 
 
 def test_a_client_that_does_not_read_is_given_up(running):
-    count = running.connections()
+    idle = 3  # the socket for clients, and two of the loop itself
+    until(lambda: running.connections() == idle)
     with contextlib.closing(socket.socket()) as found:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         found.connect(("127.0.0.1", running.port))
         found.settimeout(60)
         found.sendall(post(COMPLETE, {**LONG, "stream": True, "logprobs": 20}) * 60)  # pipelined, so that even large buffers fill
-        until(lambda: running.connections() > count)
-        until(lambda: running.connections() == count, 60)
+        until(lambda: running.connections() > idle)
+        until(lambda: running.connections() == idle, 60)
         assert b"[DONE]" not in heard(found)[-1000:]
 
 

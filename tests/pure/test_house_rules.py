@@ -38,7 +38,7 @@ THIRD_PARTY = {  # package -> files (prefixes below reflex/) that may import it
     "pyarrow": ("integrations/",),
     "numba": ("kernels/",),
     "llvmlite": ("kernels/",),
-    "starlette": ("sidecar/app",),
+    "starlette": ("sidecar/pages",),
     "uvicorn": ("sidecar/server",),
     "h11": ("sidecar/server",),  # uvicorn's own
 }

@@ -1,5 +1,7 @@
 """Requests held against their schemas as the public validator does it; the command line; errors as answers; decisions."""
 
+import types
+
 import jsonschema
 import pytest
 from hypothesis import given, settings
@@ -200,6 +202,8 @@ def test_the_document_names_every_status_and_schema():
 def test_plain_lines():
     found = options.parse(["m.gguf", "--port", "0", "--queue=2", "--json", "--ctx", "64", "--stall", "1.5"])
     assert (found.model, found.port, found.queue, found.json, found.stall) == ("m.gguf", 0, 2, True, 1.5)
+    more = options.parse(["m.gguf", "--lora", "a", "--lora=b"])
+    assert more.forwarded == ["--lora", "a", "--lora", "b"]
     assert found.forwarded == ["--ctx", "64"] and found.host == "127.0.0.1"
     assert options.parse(["m.gguf", "--help"]) is options.parse(["-h"]) is None
     assert all(name in options.help_text() for name, *_ in options.OPTIONS)
@@ -234,8 +238,7 @@ def test_lines_that_are_refused(argv):
 
 
 def test_what_goes_on_to_the_worker_are_its_own_options():
-    assert list(options.WORKER) == [row[0] for row in front.ENGINE if row[0] in options.WORKER]
-    assert {row[0] for row in front.ENGINE} - set(options.WORKER) == set()
+    assert set(options.WORKER) == {row[0] for row in front.ENGINE}
 
 
 # ---- decisions and counts ----
@@ -251,10 +254,12 @@ def test_confidence_is_that_of_the_published_examples():
 
 
 def test_buckets_hold_what_took_no_longer():
-    counts = metrics.Metrics(dict)
+    engine = types.SimpleNamespace(state="ready", starts=1, busy=True, waiting=[], limit=3)
+    counts = metrics.Metrics(engine)
     for seconds in (0.004, 0.005, 0.3, 1000):
         counts.answered("/a", 200, seconds)
     text = counts.text()
     for bound, count in (("0.005", 2), ("0.25", 2), ("0.5", 3), ("300.0", 3), ("+Inf", 4)):
         assert f'reflex_request_seconds_bucket{{path="/a",le="{bound}"}} {count}\n' in text
     assert 'reflex_requests_total{path="/a",status="200"} 4\n' in text and 'reflex_request_seconds_count{path="/a"} 4\n' in text
+    assert "\nreflex_requests_running 1\n" in text and "\nreflex_queue_limit 3\n" in text
