@@ -30,8 +30,8 @@ row: int64 address; last: the row's last block; wanted: uint32, 0 to skip the lo
 are read as the last: their activations must be 0. Words of skipped loads must not be unpacked: they may be places in a
 table. Reads up to 4 bytes behind a block. Nothing here imports a compiler.
 
-Kernels are made for every format with up to 16 tokens (linear_rows). Those for other numbers of tokens cost as much to build and to
-load again: `tiled` formats have them, others become MANY first.
+Kernels are made for every format with up to 16 tokens, or 32 (linear_rows). Those for other numbers of tokens cost as much to build
+and to load again: `tiled` formats have them, others become MANY first.
 """
 
 MANY = "F16"  # the format that weights of formats which are not tiled take for many tokens
@@ -52,6 +52,7 @@ class Fragment:
         self.words = words
         self.build = build
         self.planes = planes
+        self.summed = planes == 2 and units == (1, 0)  # planes are parts of the same weights, which have more than 11 bits
         self.parts = parts
         self.raised = raised and planes == 2
         self.offset = offset

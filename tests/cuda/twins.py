@@ -8,7 +8,7 @@ import re
 from functools import cache
 
 import numpy
-from cases.halves import ORDER, halves, stored
+from cases.halves import ORDER, split, stored
 
 from reflex import ops, quant
 from reflex.quant.types import by_id, by_name, row_bytes
@@ -186,6 +186,8 @@ def logits_stats(grid, logits, stats, partials, counters, columns):
 def expand(kind, grid, weights, out, count, wide):
     block = by_name(kind)
     values = quant.decode(kind, weights[: count // block.elements * block.nbytes])
+    if wide == 2:
+        values, wide = values - values.astype("f2").astype("f4"), 0
     out.view("f4" if wide else "f2")[:count] = values
 
 
@@ -193,12 +195,15 @@ def expand(kind, grid, weights, out, count, wide):
 
 
 @twin("halves")
-def to_halves(grid, x, norm, normed, eps, columns, stride, xh, factor):
+def to_halves(grid, x, norm, normed, eps, columns, stride, xh, factor, both, xl, rest):
     rows = numpy.stack([x[row * stride : row * stride + columns] for row in range(grid[0])])
-    halved, factors = halves(rows, norm[:columns] if normed else None, eps)
+    halved, factors, left = split(rows, norm[:columns] if normed else None, eps)
     words = stored(halved)
     rows_of(xh, *words.shape)[:] = words
     factor[: grid[0]] = factors
+    if both:
+        rows_of(xl, *words.shape)[:] = stored(left)
+        rest[: grid[0]] = factors * numpy.float32(2**-11)
 
 
 def from_halves(xh, factor, count, columns):
@@ -249,8 +254,35 @@ def linear_one(kind, grid, x, norm, normed, eps, columns, *rest):
 
 @twin(r"linear_(?:rows|tiles)_\w+")
 def linear_rows(grid, xh, factor, count, columns, *rest):
+    if len(rest) > 25 and rest[25]:  # each
+        return routed(grid, xh, factor, columns, rest)
     parts = [rest[at : at + 7] for at in range(0, 21, 7) if rest[at + 2]]
     products(from_halves(xh, factor, count, columns), parts, *rest[21:24])
+
+
+def routed(grid, xh, factor, columns, rest):
+    """Pairs of a row and an expert: linear_rows_32_<type> of formats that are not tiled."""
+    mode, act, (each, order, tiles), nexts, bias_stride = rest[21], rest[22], rest[25:28], rest[28:30], rest[30]
+    cut = rows_of(tiles, grid[1], 4)
+    h = from_halves(xh, factor, int(order[: cut[:, 2].sum()].max()) // each + 1, columns)
+    for expert, first, pairs, _ in cut:
+        own = order[first : first + pairs]
+        y = numpy.empty((len(own), columns), "f4")
+        y[:] = h[own // each]
+        parts, bases = [], []
+        for (weights, kind, rows, b, biased, out, stride), far in zip((rest[:7], rest[7:14]), nexts, strict=True):
+            if rows and pairs:
+                made = numpy.zeros((len(own), rows), "f4")
+                held = numpy.stack([out[p * stride : p * stride + rows] for p in own])
+                made[:] = held
+                parts.append((weights[expert * far :], kind, rows, b[expert * bias_stride :], biased, made.reshape(-1), rows))
+                bases.append((out, stride, rows))
+        if parts:
+            products(y, parts, mode, act, 1.0)
+        for (out, stride, rows), part in zip(bases, parts, strict=True):
+            if mode != 2 or out is bases[0][0]:
+                for p, values in zip(own, part[5].reshape(-1, rows), strict=True):
+                    out[p * stride : p * stride + rows] = values
 
 
 @twin(r"linear_plain_(\w+)")

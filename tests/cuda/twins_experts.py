@@ -37,7 +37,7 @@ def expert_order(grid, routes, rows, experts, used, tokens, order, tiles, most):
 
 @twin(r"expert_plain_(\w+)")
 def expert_plain(
-    kind, grid, xh, factor, each, columns, order, tiles, weights, stride, rows, bias, biased, bias_stride, out, out_stride
+    kind, grid, xh, factor, each, columns, order, tiles, weights, stride, rows, bias, biased, bias_stride, out, out_stride, mode
 ):  # fmt: skip
     cut = rows_of(tiles, grid[1], 4)
     count = (int(order[: cut[:, 2].sum()].max()) // each) + 1
@@ -50,7 +50,8 @@ def expert_plain(
             if biased:
                 y = y + bias[expert * bias_stride : expert * bias_stride + rows]
             for pair, values in zip(own, y, strict=True):
-                out[pair * out_stride : pair * out_stride + rows] = values
+                place = slice(pair * out_stride, pair * out_stride + rows)
+                out[place] = out[place] + values if mode == 1 else values
 
 
 @twin(r"expert_tiles_(\d+)")

@@ -60,6 +60,7 @@ from reflex.quant.types import TYPES, by_name
 
 KERNELS = load_all()
 MULTIPROCESSORS, REGISTERS, STATIC = 132, 64, 1152  # registers of a thread and static shared memory of any kernel
+PAIRED = {f"linear_rows_32_{format.block.name}" for format in linear_rows.TILED}  # whose warps have two tiles each
 SHAPES = {"64": linear_tiles_64.SHAPE, "32": linear_tiles_32.SHAPE, "32_narrow": linear_tiles_32_narrow.SHAPE}
 
 
@@ -150,10 +151,12 @@ def tiled(kernel, values):
 
 
 def few_rows(kernel, values):
+    """Pairs with experts: as many in x as keep the device busy, a tile of them each in y."""
     tiles = sum(ceil(count, 16) for _, count in matrices(values, 4, 7))
-    if int(kernel.name.split("_")[2]) >= products.PAIRED:
+    if kernel.name in PAIRED:
         tiles = ceil(tiles, 2)
-    return (ceil(tiles * values[-1], linear_rows.WARPS),)
+    grid = (ceil(tiles * values[-7], linear_rows.WARPS),)
+    return (*grid, "pairs") if values[-6] else grid
 
 
 def one_row(kernel, values):
@@ -321,6 +324,7 @@ def test_every_format_has_its_kernels():
         assert (f"linear_stream_{name}" in KERNELS) == (bool(record) and not hasattr(load(name), "DOT")), name
         assert {most for most in products.FEW if f"linear_rows_{most}_{name}" in KERNELS} == set(tokens), name
         assert (f"linear_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
+        assert (f"expert_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
         assert f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
     assert products.fragment_of(by_name(MANY).id).tiled
 

@@ -1,7 +1,8 @@
 """Launches of a mixture of experts: the router, each row's choice, and products whose matrix depends on it.
 
 Several rows: pairs of a row and an expert are put in the order of the experts and cut into tiles (expert_order); a launch then
-takes a tile of one expert like a product of many tokens, on tensor cores (expert_tiles) or value by value (expert_plain).
+takes a tile of one expert like a product of many tokens (expert_tiles), or in formats that are not tiled like one of a few
+(linear_rows), both on tensor cores, or value by value (expert_plain).
 Results lie at [row, slot], expert_sum adds them up. One row: every block finds the experts by itself (expert_dot), where the
 formats have integer products. Imported for programs with experts; sizes repeat those of the kernel files.
 """
@@ -13,7 +14,7 @@ from .fusion import ACTIVATIONS, Linear
 from .lowering import Lowering
 from .memory import offset
 from .parameters import Own, blocks
-from .products import MODES, fragment_of
+from .products import MODES, SEGMENTS, TILE, UNTILED, fragment_of, is_summed
 
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
 FLOAT32 = 0  # type id
@@ -54,7 +55,7 @@ class ExpertLowering(Lowering):
         routes, used = self._at(step.ins[1])[0], step.args["used"]
         columns, self.arranged = self._size(step)[1], None
         each = 1 if self._width(step.ins[0]) > columns else used
-        inputs = self._expert_halves((source, 0, 0, 0.0, columns), rows * used // each, used, each)
+        inputs = self._expert_halves((source, 0, 0, 0.0, columns), rows * used // each, used, each, [step])
         self._expert_products([step], inputs, routes, rows, [self._to(step.out, rows)])
 
     def _step_expert_sum(self, step):
@@ -93,14 +94,14 @@ class ExpertLowering(Lowering):
 
     def _gate_of_many(self, record, source, routes, out, rows):
         used = record.route.args["used"]
-        inputs = self._expert_halves(source, rows, used, used)
+        inputs = self._expert_halves(source, rows, used, used, [record.gate, record.up])
         up = self._to(record.up.out, rows)
         self._expert_products([record.gate, record.up], inputs, routes, rows, [out, up], record.act)
 
     def _down_of_many(self, record, routes, hidden, out, rows):
         used = record.route.args["used"]
         source = hidden, 0, 0, 0.0, self._size(record.down)[1]
-        inputs, down = self._expert_halves(source, rows * used, used, 1), self._to(record.down.out, rows)
+        inputs, down = self._expert_halves(source, rows * used, used, 1, [record.down]), self._to(record.down.out, rows)
         self._expert_products([record.down], inputs, routes, rows, [down])
         tail = MODES[record.mode], float(record.scale)
         self._expert_sum(down, routes, out, rows, self._width(record.out), used, *tail)
@@ -203,16 +204,19 @@ class ExpertLowering(Lowering):
         gating, renormalize = GATINGS[args["gating"]], int(args["renormalize"])
         return (*bias, experts, used, gating, renormalize, float(args["scale"]), groups, args.get("groups_used", 0))
 
-    def _expert_halves(self, source, rows, used, each):
-        """(half floats, factors, pairs per row, columns) of the inputs of pairs, after the launch that makes them."""
-        m, columns = self.memory, source[-1]
-        pairs, factors = m.halves()
-        if columns % 32 and each == 1:
-            pairs = m.named(f"expert halves {used} {columns}", 2 * m.rows * used * blocks(columns, 32) * 32)
-        if each == 1:
-            factors = m.named(f"expert factors {used}", 4 * m.rows * used)
-        self._add("halves", (rows,), (*source, columns, pairs, factors))
-        return pairs, factors, each, columns
+    def _expert_halves(self, source, rows, used, each, steps):
+        """[(half floats, factors, pairs per row, columns)] of the inputs of pairs, after the launch that makes them; where weights
+        of `steps` are summed, of what these leave too."""
+        m, columns, split = self.memory, source[-1], any(is_summed(self._size(step)[0]) for step in steps)
+        made = []
+        for name, (pairs, factors) in {"": m.halves(), "rest of ": m.rest()}.items() if split else [("", m.halves())]:
+            if columns % 32 and each == 1:
+                pairs = m.named(f"{name}expert halves {used} {columns}", 2 * m.rows * used * blocks(columns, 32) * 32)
+            if each == 1:
+                factors = m.named(f"{name}expert factors {used}", 4 * m.rows * used)
+            made.append((pairs, factors))
+        self._add("halves", (rows,), (*source, columns, *made[0], int(split), *(made[1] if split else (0, 0))))
+        return [(*some, each, columns) for some in made]
 
     def _tiles_of(self, routes, rows, experts, used, tokens):
         """((order, tiles), most tiles) of the pairs of a batch, after the launch that makes them, where it was not made yet."""
@@ -232,29 +236,75 @@ class ExpertLowering(Lowering):
 
     def _expert_products(self, steps, inputs, routes, rows, outs, act=None):
         """y_j of every pair for one or two stacks of one input; `act`: gate and up, the result in place of the gate's."""
-        used, experts = steps[0].args["used"], self.file.tensors[steps[0].weights[0]].shape[2]
-        sizes, stacks = [self._size(step) for step in steps], [self._stack(step) for step in steps]
-        gated = False
-        if all(fragment_of(kind) and fragment_of(kind).tiled and columns % 32 == 0 for kind, columns, _ in sizes):
-            gated = act in ACTIVATIONS and sizes[0] == sizes[1] and stacks[0][4:] == stacks[1][4:]
-            many = rows * used >= CROWDED * experts and not self.reach and "expert_tiles_64" in self.image
-            tile, tokens, tile_rows = TILES[many]
-            listed, count = self._tiles_of(routes, rows, experts, used, tokens)
-            values = []
-            for (kind, _, _), (matrix, *rest), out in zip(sizes, stacks, outs, strict=True):
-                values += [matrix, kind, *rest, out]
-            values += [0] * (8 * (2 - len(steps)))
-            tail = sizes[0][2], MODES["gated" if gated else "store"], ACTIVATIONS.get(act, 0)
-            grid = count, blocks(2 * sizes[0][2], tile_rows) if gated else sum(blocks(size[2], tile_rows) for size in sizes)
-            self._add("expert_tiles_" + tile, grid, (*inputs, *listed, *values, *tail), TILE_BYTES)
-        else:
-            listed, count = self._tiles_of(routes, rows, experts, used, PLAIN_TOKENS)
-            for (kind, _, wide), stack, out in zip(sizes, stacks, outs, strict=True):
-                values = (*inputs, *listed, *stack, out, wide)
-                self._add("expert_plain_" + by_id(kind).name, (blocks(wide, 4), count), values)
+        parts = [(step, self._size(step), self._stack(step), out) for step, out in zip(steps, outs, strict=True)]
+        ways = {}
+        for part in parts:
+            ways.setdefault(self._expert_way(part[1]), []).append(part)
+        gated = act in ACTIVATIONS and len(ways) == 1 and self._alike(parts) and not is_summed(parts[0][1][0])
+        if gated:
+            gated = next(iter(ways)) != self._plain_experts
+        for way, some in ways.items():
+            for group in [some] if self._alike(some) or way == self._tiled_experts else [[part] for part in some]:
+                way(inputs[0], group, routes, rows, (MODES["gated" if gated else "store"], ACTIVATIONS.get(act, 0)))
+                if is_summed(group[0][1][0]):
+                    rest = [(step, size, (*stack[:3], 0, 0, 0), out) for step, size, stack, out in group]
+                    way(inputs[1], rest, routes, rows, (MODES["add"], 0))
         if act is not None and not gated:
             count = rows * self._width(steps[0].out)
             self._add("gated_" + act, (blocks(count, 1024),), (*outs, count))
+
+    @staticmethod
+    def _alike(parts):
+        """Whether two stacks are so alike that one launch may take them."""
+        return all(part[1] == parts[0][1] and part[2][4:] == parts[0][2][4:] for part in parts)
+
+    def _expert_way(self, size):
+        if size[1] % 32 or fragment_of(size[0]) is None:
+            return self._plain_experts
+        return self._tiled_experts if fragment_of(size[0]).tiled else self._few_experts
+
+    # Parts below: (step, size, stack, address of the results)
+
+    def _tiled_experts(self, inputs, parts, routes, rows, tail):
+        used, experts = self._choice(parts)
+        many = rows * used >= CROWDED * experts and not self.reach and "expert_tiles_64" in self.image
+        tile, tokens, tile_rows = TILES[many]
+        listed, count = self._tiles_of(routes, rows, experts, used, tokens)
+        values = []
+        for _, (kind, _, _), (matrix, *rest), out in parts:
+            values += [matrix, kind, *rest, out]
+        values += [0] * (8 * (2 - len(parts)))
+        sizes = [part[1] for part in parts]
+        wide = 2 * sizes[0][2] if tail[0] == MODES["gated"] else None
+        grid = count, blocks(wide, tile_rows) if wide else sum(blocks(size[2], tile_rows) for size in sizes)
+        self._add("expert_tiles_" + tile, grid, (*inputs, *listed, *values, sizes[0][2], *tail), TILE_BYTES)
+
+    def _few_experts(self, inputs, parts, routes, rows, tail):
+        (pairs, factors, each, columns), (used, experts) = inputs, self._choice(parts)
+        (order, tiles), count = self._tiles_of(routes, rows, experts, used, UNTILED)
+        sizes, values, nexts = [part[1] for part in parts], [], []
+        for _, (kind, _, wide), (matrix, stride, _, bias, biased, _), out in parts:
+            values += [matrix, kind, wide, bias, biased, out, wide]
+            nexts.append(stride)
+        values += [0] * (7 * (SEGMENTS - len(parts)))
+        busy = 1 if self.reach else min(experts, rows * used)  # tiles that have pairs; steady batches hang on nothing
+        splits, _ = self._splits(sizes * busy, tail[0] == MODES["gated"], columns)
+        grid = blocks(sum(blocks(size[2], TILE) for size in sizes) * splits, 8)
+        nexts += [0] * (2 - len(nexts))
+        values = pairs, factors, 0, columns, *values, *tail, 1.0, splits, each, order, tiles, *nexts, parts[0][2][5]
+        self._add("linear_rows_" + f"{UNTILED}_{by_id(sizes[0][0]).name}", (grid, count), values)
+
+    def _plain_experts(self, inputs, parts, routes, rows, tail):
+        used, experts = self._choice(parts)
+        listed, count = self._tiles_of(routes, rows, experts, used, PLAIN_TOKENS)
+        for _, (kind, _, wide), stack, out in parts:
+            values = (*inputs, *listed, *stack, out, wide, tail[0])
+            self._add("expert_plain_" + by_id(kind).name, (blocks(wide, 4), count), values)
+
+    def _choice(self, parts):
+        """(experts of a row, experts) of stacks."""
+        step = parts[0][0]
+        return step.args["used"], self.file.tensors[step.weights[0]].shape[2]
 
     def _stack(self, step):
         """(matrix of the first expert, bytes to the next, rows, bias, whether there is one, floats to the next)."""

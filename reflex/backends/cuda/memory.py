@@ -137,6 +137,10 @@ class Memory:
         """(values, factors) of the input of a product as half floats (kernels/cuda/halves.py)."""
         return self.named(INPUT, self._bytes(INPUT)), self.named("factors", 4 * self.rows)
 
+    def rest(self):
+        """The same of what the half floats leave."""
+        return self.named(f"rest of {INPUT}", self._bytes(INPUT)), self.named("factors of the rest", 4 * self.rows)
+
     def room(self, wanted):
         """The number of wanted rows that buffers for so many hold."""
         return self.wanted_rows if wanted <= self.wanted_rows else min(self.most_wanted, 1 << (wanted - 1).bit_length())

@@ -1,9 +1,11 @@
 """Launches of matrix products: which kernel fits the number of tokens and the block formats, and how it is divided.
 
 One token: linear_dot or linear_stream. A few: linear_rows. More: linear_tiles, on tensor cores. Formats that are not `tiled`
-(quant/fragment.py) have kernels for 16 tokens, taken again for the next 16; for many tokens their weights become half floats
+(quant/fragment.py) have kernels for 32 tokens, taken again for the next 32; for many tokens their weights become half floats
 first, a slab of rows at a time. Formats without fragments, and columns that are no multiple of 32: linear_plain, which unpacks
-value by value. Part of the Lowering (lowering.py); sizes repeat those of the kernel files.
+value by value. Activations of several tokens are half floats; beside weights that are sums of two of those (`summed`), each is the
+sum of two as well, and what the second gives is added by a launch of its own. Part of the Lowering (lowering.py); sizes repeat
+those of the kernel files.
 """
 
 from ...quant import load
@@ -28,13 +30,26 @@ RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
 TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
-UNTILED, AGAIN = 16, 64  # tokens of linear_rows_* for formats that are not tiled, and up to which it is launched again
+UNTILED, AGAIN = 32, 64  # tokens of linear_rows_* for formats that are not tiled, and up to which it is launched again
+UNROUTED = 0, 0, 0, 0, 0, 0  # the last parameters of linear_rows_*, where tokens are not pairs with an expert
+HALF, REST = 0, 2  # what expand_* makes of a weight
 SLAB_BYTES, SLAB_ROWS = 32 << 20, 128  # of weights made half floats, which a level 2 cache still holds; a multiple of rows
 
 
 def fragment_of(kind):
     """The record by which a block format has kernels on tensor cores, or None."""
     return getattr(load(by_id(kind).name), "FRAGMENT", None)
+
+
+def is_summed(kind):
+    """Whether a weight of this format is the sum of two half floats, so that one is not enough for an activation either."""
+    record = fragment_of(kind)
+    return record is not None and record.summed
+
+
+def parts_of(steps, sizes, outs):
+    """Products as launches take them: (step, size, (address, floats per row) of the result, whether a bias is added)."""
+    return [(*part, True) for part in zip(steps, sizes, outs, strict=True)]
 
 
 def area(x, y):
@@ -73,24 +88,24 @@ class Products(Batch):
         else:
             self._many(record, source, sizes, outs, rows)
 
-    def _segments(self, steps, sizes, outs, strides):
+    def _segments(self, parts, strides=True):
         """Parameters of up to three matrices; with `strides`, each with the floats per row of its result."""
         values = []
-        for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
-            bias = Own(self._bias, step) if step.weights[1] else 0
-            values += [Own(self._matrix, step), kind, count, bias, 1 if bias else 0, out, *([stride] if strides else [])]
-        return values + [0] * ((7 if strides else 6) * (SEGMENTS - len(steps)))
+        for step, (kind, _, count), (out, stride), own in parts:
+            biased = bool(step.weights[1]) and own
+            bias = Own(self._bias, step) if biased else 0
+            values += [Own(self._matrix, step), kind, count, bias, int(biased), out, *([stride] if strides else [])]
+        return values + [0] * ((7 if strides else 6) * (SEGMENTS - len(parts)))
 
     def _tail(self, record):
         return MODES[record.mode], ACTIVATIONS.get(record.act, 0), float(record.scale)
 
     def _row(self, record, source, sizes, outs):
         """The product of one token: one launch for matrices that share a kernel, gate and up together if they can."""
-        parts = list(zip(record.steps, sizes, outs, strict=True))
-        groups = self._groups(parts)
+        groups = self._groups(parts_of(record.steps, sizes, outs))
         if record.mode == "gated" and len(groups) > 1:
             apart = self._own_outs(record, 1)
-            for kernel, group in self._groups(list(zip(record.steps, sizes, apart, strict=True))).items():
+            for kernel, group in self._groups(parts_of(record.steps, sizes, apart)).items():
                 self._row_launch(kernel, group, source, (0, 0, 1.0))
             self._gate(record, apart, 1)
             return
@@ -157,14 +172,14 @@ class Products(Batch):
         return splits, blocks(pairs * splits, 8)
 
     def _row_launch(self, kernel, parts, source, tail):
-        steps, sizes, outs = zip(*parts, strict=True)
+        sizes = [part[1] for part in parts]
         gated, columns = tail[0] == MODES["gated"], source[-1]
         if kernel.startswith("linear_dot"):
             splits, grid = self._strands(kernel, sizes, gated, columns)
             shared, layout = 5 * columns // 2, (splits,)
         else:
             layout, grid, shared = self._rings(kernel, sizes, gated, columns)
-        self._add(kernel, (grid,), (*source, *self._segments(steps, sizes, outs, False), *tail, *layout), shared)
+        self._add(kernel, (grid,), (*source, *self._segments(parts, False), *tail, *layout), shared)
 
     def _strands(self, kernel, sizes, gated, columns):
         """(strands that share a row by columns, blocks) of linear_dot: as many blocks as run at once, where there is work."""
@@ -178,16 +193,20 @@ class Products(Batch):
 
     def _many(self, record, source, sizes, outs, rows):
         """The product of several tokens, on tiles of them."""
-        pairs, factors = self._halves(source, rows)
-        apart = record.mode == "gated" and (sizes[0][0] != sizes[1][0] or self._is_unpacked(sizes[0]))  # kernels want them alike
-        if apart:
+        summed = any(is_summed(size[0]) for size in sizes)
+        inputs = [(*made, rows, source[-1]) for made in self._halves(source, rows, summed)]
+        apart = record.mode == "gated" and (sizes[0][0] != sizes[1][0] or self._is_unpacked(sizes[0]) or summed)
+        if apart:  # kernels want them alike, and whole
             outs = self._own_outs(record, rows)
         tail = (0, 0, 1.0) if apart else self._tail(record)
         ways = {}
-        for part in zip(record.steps, sizes, outs, strict=True):
+        for part in parts_of(record.steps, sizes, outs):
             ways.setdefault(self._way(part[1]), []).append(part)
         for way, parts in ways.items():
-            way((pairs, factors, rows, source[-1]), *zip(*parts, strict=True), tail)
+            way(inputs[0], parts, tail)
+            rest = [(*part, False) for *part, _ in parts if is_summed(part[1][0])]
+            if rest:
+                way(inputs[1], rest, (MODES["add"], 0, tail[2]))
         if apart:
             self._gate(record, outs, rows)
 
@@ -200,25 +219,24 @@ class Products(Batch):
             return self._unpacked
         return self._tiled if fragment_of(size[0]).tiled else self._untiled
 
-    def _tiled(self, inputs, steps, sizes, outs, tail):
-        tokens = 0 if self.reach else next((most for most in FEW if inputs[2] <= most), 0)
+    def _tiled(self, inputs, parts, tail):
+        tokens, sizes = 0 if self.reach else next((most for most in FEW if inputs[2] <= most), 0), [part[1] for part in parts]
         if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
-            self._few(tokens, steps, inputs, sizes, outs, tail)
+            self._few(tokens, inputs, parts, tail)
         else:
-            values = (*inputs, *self._segments(steps, sizes, outs, True), *tail)
+            values = (*inputs, *self._segments(parts), *tail)
             self._tiles(sizes, values, tail[0] == MODES["gated"], inputs[2])
 
-    def _untiled(self, inputs, steps, sizes, outs, tail):
+    def _untiled(self, inputs, parts, tail):
         pairs, factors, rows, columns = inputs
         if rows > AGAIN or self.reach:
-            parts = list(zip(steps, sizes, outs, strict=True))
             for some in [parts] if tail[0] == MODES["gated"] else [[part] for part in parts]:
                 self._expanded(inputs, some, tail)
             return
         for first in range(0, rows, UNTILED):
             now = pairs + first * 2 * columns, factors + 4 * first, min(UNTILED, rows - first), columns
-            places = [(out + 4 * first * stride, stride) for out, stride in outs]
-            self._few(UNTILED, steps, now, sizes, places, tail)
+            some = [(step, size, (out + 4 * first * stride, stride), own) for step, size, (out, stride), own in parts]
+            self._few(UNTILED, now, some, tail)
 
     def _expanded(self, inputs, parts, tail):
         """The product of a matrix, or of gate and up together, whose weights are made half floats, a slab of rows at a time."""
@@ -227,34 +245,45 @@ class Products(Batch):
         size = 2 * min(slab, up(count, SLAB_ROWS)) * columns
         scratch = self.memory.named(f"weights as {MANY} {len(parts) * size}", len(parts) * size)
         for first in range(0, count, slab):
-            rows, values, skipped = min(slab, count - first), [], first * row_bytes(kind, columns)
-            for i, (step, _, (out, stride)) in enumerate(parts):
-                weights = Own(lambda step, at=skipped: self._matrix(step) + at, step)
-                bias = Own(lambda step, at=4 * first: self._bias(step) + at, step) if step.weights[1] else 0
-                grid = (blocks(rows * columns, EXPANDED_AT_ONCE),)
-                self._add("expand_" + by_id(kind).name, grid, (weights, scratch + i * size, rows * columns, 0))
-                values += [scratch + i * size, by_name(MANY).id, rows, bias, 1 if bias else 0, out + 4 * first, stride]
-            values += [0] * (7 * (SEGMENTS - len(parts)))
-            sizes = [(by_name(MANY).id, columns, rows)] * len(parts)
-            self._tiles(sizes, (*inputs, *values, *tail), tail[0] == MODES["gated"], inputs[2], alone=True)
+            rows = min(slab, count - first)
+            self._slab(inputs, parts, (first, rows, scratch, size), HALF, tail)
+            if is_summed(kind) and parts[0][3]:  # what is left of both factors is too small to count
+                rest = [(*part, False) for *part, _ in parts]
+                self._slab(inputs, rest, (first, rows, scratch, size), REST, (MODES["add"], 0, tail[2]))
 
-    def _unpacked(self, inputs, steps, sizes, outs, tail):
+    def _slab(self, inputs, parts, place, made, tail):
+        """Of some rows; place: (first, count, where their half floats go, bytes of a matrix)."""
+        (kind, columns, _), (first, rows, scratch, size), values = parts[0][1], place, []
+        skipped = first * row_bytes(kind, columns)
+        for i, (step, _, (out, stride), own) in enumerate(parts):
+            weights = Own(lambda step, at=skipped: self._matrix(step) + at, step)
+            biased = bool(step.weights[1]) and own
+            bias = Own(lambda step, at=4 * first: self._bias(step) + at, step) if biased else 0
+            grid = (blocks(rows * columns, EXPANDED_AT_ONCE),)
+            self._add("expand_" + by_id(kind).name, grid, (weights, scratch + i * size, rows * columns, made))
+            values += [scratch + i * size, by_name(MANY).id, rows, bias, int(biased), out + 4 * first, stride]
+        values += [0] * (7 * (SEGMENTS - len(parts)))
+        sizes = [(by_name(MANY).id, columns, rows)] * len(parts)
+        self._tiles(sizes, (*inputs, *values, *tail), tail[0] == MODES["gated"], inputs[2], alone=True)
+
+    def _unpacked(self, inputs, parts, tail):
         """One launch each, weights unpacked value by value."""
-        for step, (kind, _, count), (out, stride) in zip(steps, sizes, outs, strict=True):
-            bias = Own(self._bias, step) if step.weights[1] else 0
-            values = (*inputs, Own(self._matrix, step), count, bias, 1 if bias else 0, out, stride, tail[0], tail[2])
+        for step, (kind, _, count), (out, stride), own in parts:
+            biased = bool(step.weights[1]) and own
+            bias = Own(self._bias, step) if biased else 0
+            values = (*inputs, Own(self._matrix, step), count, bias, int(biased), out, stride, tail[0], tail[2])
             self._add("linear_plain_" + by_id(kind).name, (blocks(count, 4),), values)
 
-    def _few(self, tokens, steps, inputs, sizes, outs, tail):
+    def _few(self, tokens, inputs, parts, tail):
         """The product of a few tokens: a launch for each type among the matrices."""
-        for kind in dict.fromkeys(size[0] for size in sizes):
-            mine = [(step, size, out) for step, size, out in zip(steps, sizes, outs, strict=True) if size[0] == kind]
-            own, some, apart = zip(*mine, strict=True)
-            if tokens >= PAIRED:
-                splits, grid = self._shares(some, inputs[-1])
+        for kind in dict.fromkeys(part[1][0] for part in parts):
+            mine = [part for part in parts if part[1][0] == kind]
+            sizes = [part[1] for part in mine]
+            if tokens >= PAIRED and fragment_of(kind).tiled:
+                splits, grid = self._shares(sizes, inputs[-1])
             else:
-                splits, grid = self._splits(some, tail[0] == MODES["gated"], inputs[-1])
-            values = (*inputs, *self._segments(own, some, apart, True), *tail, splits)
+                splits, grid = self._splits(sizes, tail[0] == MODES["gated"], inputs[-1])
+            values = (*inputs, *self._segments(mine), *tail, splits, *UNROUTED)
             self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), values)
 
     def _tiles(self, sizes, values, gated, rows, alone=False):
@@ -286,8 +315,8 @@ class Products(Batch):
         address = self._at(record.out)[0] if record.mode == "add" else self._to(record.out, rows)
         return [(address, self._width(record.out))] * len(record.steps)
 
-    def _halves(self, source, rows):
-        """(pairs, factors) of the input as half floats, after the launch that makes them."""
-        made = self.memory.halves()
-        self._add("halves", (rows,), (*source, source[-1], *made))
+    def _halves(self, source, rows, split=False):
+        """[(pairs, factors)] of the input as half floats, and with `split` of what these leave, behind the launch of them."""
+        made = [self.memory.halves()] + ([self.memory.rest()] if split else [])
+        self._add("halves", (rows,), (*source, source[-1], *made[0], int(split), *(made[1] if split else (0, 0))))
         return made

@@ -1,4 +1,5 @@
-"""expand_<TYPE>: weights of any block format as float16 (or, where `wide` is not 0, float32), in the order of the file.
+"""expand_<TYPE>: weights of any block format as float16 (or, where `wide` is 1, float32), in the order of the file. wide 2, for
+formats of more than 11 bits: what their float16 leave of them.
 
 For products of many tokens in formats that tensor cores are not fed from directly (linear_tiles then takes the result as
 F16), and for weights kept as floats. Values beyond float16 become infinite there. count: a multiple of 8 and of the
@@ -26,7 +27,7 @@ AT_ONCE = 8 * THREADS
 @device
 def put(out, at, wide, v):
     """Eight neighbours from value `at` on."""
-    if wide:
+    if wide == 1:
         ptx.st128(out, at, ptx.f2bits(v[0]), ptx.f2bits(v[1]), ptx.f2bits(v[2]), ptx.f2bits(v[3]))
         ptx.st128(out, int32(at + 4), ptx.f2bits(v[4]), ptx.f2bits(v[5]), ptx.f2bits(v[6]), ptx.f2bits(v[7]))
     else:
@@ -36,6 +37,7 @@ def put(out, at, wide, v):
 def by_value(block):
     element = device(load(block.name).unpack(memory))
     nbytes, shift, last = block.nbytes, block.elements.bit_length() - 1, block.elements - 1
+    summed = block.id in _formats and _formats[block.id].record.summed
 
     def expand(weights, out, count, wide):
         ptx.pdl_launch()
@@ -48,6 +50,8 @@ def by_value(block):
             for k in range(8):
                 at = int32(first + done + k)
                 v[k] = element(start + int64(at >> shift) * nbytes, int64(at & last))
+                if summed and wide == 2:
+                    v[k] = float32(v[k] - ptx.h2f_lo(ptx.f2h(v[k])))
             put(out, int32(first + done), wide, v)
             done = int32(done + AT_ONCE)
 

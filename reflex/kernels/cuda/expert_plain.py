@@ -3,7 +3,8 @@ element through its `unpack`. The general path, as linear_plain is for other pro
 
 h is given by `halves` (xh, factor): of pair p it is row p / each (each: experts per row where they share an input, else 1).
 Expert e's matrix begins `stride` bytes, its bias `bias_stride` floats, behind that of the one before; both have `rows` rows.
-order, tiles: see expert_order.py, with tokens = 8. out[p * out_stride + row] = y. Grid: (ceil(rows / 4), tiles).
+order, tiles: see expert_order.py, with tokens = 8. out[p * out_stride + row] = y, or += y in mode 1. Grid: (ceil(rows / 4), tiles).
+Blocks of several weights with fragments (quant/fragment.py) have faster kernels for any number of columns.
 """
 
 from numba import cuda
@@ -35,7 +36,7 @@ def product(block):
     nbytes, shift, last = block.nbytes, block.elements.bit_length() - 1, block.elements - 1
 
     def expert_plain(
-        xh, factor, each, columns, order, tiles, weights, stride, rows, bias, biased, bias_stride, out, out_stride
+        xh, factor, each, columns, order, tiles, weights, stride, rows, bias, biased, bias_stride, out, out_stride, mode,
     ):  # fmt: skip
         ptx.pdl_launch()
         ptx.pdl_wait()
@@ -75,12 +76,13 @@ def product(block):
                 value *= factor[ptx.quotient(pair, each)]
                 if biased:
                     value += ptx.ldgf(bias, int32(expert * bias_stride + row))
+                if mode == 1:
+                    value += out[int64(pair) * out_stride + row]
                 out[int64(pair) * out_stride + row] = value
 
-    kernel("UFiiIIBliFiiFi", threads=THREADS, name=f"expert_plain_{block.name}")(expert_plain)
+    kernel("UFiiIIBliFiiFii", threads=THREADS, name=f"expert_plain_{block.name}")(expert_plain)
 
 
 for _block in TYPES.values():
-    _record = getattr(load(_block.name), "FRAGMENT", None)
-    if _record is None or not _record.tiled or _block.elements == 1:  # others have tiles whatever the number of columns
+    if _block.elements == 1 or not hasattr(load(_block.name), "FRAGMENT"):
         product(_block)

@@ -1,4 +1,5 @@
-"""linear_rows_16_<TYPE>: see linear_rows.py; of the formats that are not `tiled` (quant/fragment.py), in an image of their own."""
+"""linear_rows_32_<TYPE>: see linear_rows.py; of the formats that are not `tiled` (quant/fragment.py), for any number of tokens up
+to 32, in an image of their own."""
 
 from .export import kernel
 from .linear_rows import FORMATS, SIGNATURE, THREADS, UNTILED, made

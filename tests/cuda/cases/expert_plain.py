@@ -34,7 +34,7 @@ def case(block, tokens, used, rows, columns, apart, biased, random, emulate=True
     wanted[:, :rows] = y
     args = [
         stored(xh), factor, each, columns, order, tiles, data[skipped * line :], whole * line, rows, bias.reshape(-1)[skipped:],
-        int(biased), whole, out, out_stride,
+        int(biased), whole, out, out_stride, 0,
     ]  # fmt: skip
     return Compared(f"{tokens}x{used}x{rows}x{columns}", f"expert_plain_{block.name}", (-(-rows // 4), len(tiles)), args,
         {12: wanted}, tolerance=2e-6, emulate=emulate)  # fmt: skip

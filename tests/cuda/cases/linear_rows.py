@@ -3,6 +3,12 @@ from matrices import NOTHING, Matrix, Weights, fast, tiled, tiles
 from run import Case
 
 from reflex.ops.gated import UNITS
+from reflex.quant.types import TYPES
+
+from .expert_order import arranged
+from .expert_order import routed as routes_of
+
+UNROUTED = 0, numpy.zeros(1, "int32"), numpy.zeros(4, "int32"), 0, 0, 0
 
 
 def halves(x):
@@ -20,8 +26,46 @@ def halves(x):
 
 
 def blocks_of(matrices, splits, tokens):
-    """Blocks of a launch; of 32 tokens a warp has two tiles."""
-    return ((tiles(matrices) + tokens // 32) // (1 + tokens // 32) * splits + 7) // 8
+    """Blocks of a launch; of 32 tokens of a tiled format a warp has two tiles."""
+    pairs = 1 + (tokens == 32 and matrices[0].block in tiled())
+    return ((tiles(matrices) + pairs - 1) // pairs * splits + 7) // 8
+
+
+def routed(block, tokens, used, rows, columns, random, apart, biased, mode=0, splits=1, experts=3):
+    """Pairs of a row and an expert, of two stacks in one launch; mode 1 adds to what is there, 2 is silu(gate) * up."""
+    count, label = 1 if mode == 1 else 2, f"experts-{tokens}x{used}-{mode}"
+    stacks = [Matrix(block, experts * rows, columns, random, biased) for _ in range(count)]
+    chosen, _ = routes_of(tokens, experts, used, random)
+    order, cut = arranged(chosen, experts, 32)
+    each, pairs = 1 if apart else used, chosen.reshape(-1)
+    xh, factor, x = halves(random.standard_normal((tokens * used // each, columns), "float32"))
+    h = x[numpy.arange(len(pairs)) // each]
+    products, noise = [], 0
+    for m in stacks:
+        w, b = m.values.reshape(experts, rows, columns), m.bias.reshape(experts, rows)
+        products.append(numpy.stack([w[e] @ h[p] + biased * b[e] for p, e in enumerate(pairs)]))
+        noise = max(noise, numpy.sqrt((h**2) @ (m.values**2).T).max() * 2**-11)
+    if mode == 2:
+        noise *= max(1, *(numpy.abs(p).max() for p in products))
+        products = [next(iter(UNITS.values()))(*products)]
+    args, wanted = [xh, factor, 0, columns], {}
+    for i, m in enumerate(stacks):
+        out = random.standard_normal((len(pairs), rows + 3), "float32")
+        if i < len(products):
+            wanted[9 + 7 * i] = numpy.concatenate([products[i] + (mode == 1) * out[:, :rows], out[:, rows:]], 1)
+        args += [m.bytes, block.id, rows, m.bias, int(biased), out, rows + 3]
+    args += [*NOTHING, 0] * (3 - count) + [mode, 0, 1.0, splits, each, order, cut]
+    args += [rows * columns // block.elements * block.nbytes] * 2 + [rows]
+    grid = blocks_of([Rows(block, rows)] * count, splits, 32), len(cut)
+    largest = max(numpy.abs(w).max() for w in wanted.values())
+    return Case(label, f"linear_rows_32_{block.name}", grid, args, wanted, tolerance=4 * noise / largest + 1e-6)
+
+
+class Rows:
+    """What blocks_of asks of a matrix."""
+
+    def __init__(self, block, rows):
+        self.block, self.rows = block, rows
 
 
 def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale=1.0, tokens=8):
@@ -40,7 +84,7 @@ def case(label, matrices, count, columns, random, mode=0, act=0, splits=1, scale
     args = [xh, factor, count, columns]
     for m, out in zip(matrices, outs, strict=True):
         args += [*m.arguments(out), out.shape[1]]
-    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, act, scale, splits]
+    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, act, scale, splits, *UNROUTED]
     largest = max(numpy.abs(w).max() for w in wanted)
     grid = blocks_of(matrices, splits, tokens)
     return Case(
@@ -55,7 +99,9 @@ def cases():
         columns = 512 + max(block.elements, 32) % 256
         if block not in tiled():
             some = [Matrix(block, 33, columns, random, biased=True)]
-            yield case("any", some, (3, 16, 11, 8)[i % 4], columns, random, splits=1 + i % 2, tokens=16)
+            yield case("any", some, (3, 32, 16, 17)[i % 4], columns, random, splits=1 + i % 2, tokens=32)
+            words = {"apart": bool(i & 1), "biased": bool(i & 2), "mode": i % 3, "splits": 1 + (i & 1)}
+            yield routed(block, (2, 1, 5)[i % 3], 2, 20, max(block.elements, 32) * (1 + i % 2), random, **words)
             continue
         yield case("5", [Matrix(block, 33, columns, random, biased=True)], 5, columns, random, splits=1 + i % 2)
         yield case("16", [Matrix(block, 17, 256, random)], 16, 256, random, splits=8, tokens=16)
@@ -65,6 +111,8 @@ def cases():
         yield case("32", one, count, columns, random, splits=1 + i % 2, tokens=32)
         yield case("gated-32", pair, 32 - i, 256, random, mode=2, act=i % 2, splits=8, tokens=32)
     block = tiled()[-2]
+    some = TYPES[39]
+    yield routed(some, 40, 2, 20, 96, random, apart=False, biased=True, mode=2, splits=2)
     three = [Matrix(block, rows, 768, random, biased=rows == 17) for rows in (17, 15, 130)]
     for splits in (1, 2, 8):
         yield case(f"three-{splits}", three, 2, 768, random, splits=splits, mode=splits & 1, scale=0.5)
@@ -105,7 +153,7 @@ def timed(label, matrices, tokens, columns, random, mode, splits):
     args = [xh, factor, tokens, columns]
     for m in matrices:
         args += [*m.arguments(numpy.zeros((tokens, m.rows), "float32")), m.rows]
-    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, 0, 1.0, splits]
+    args += [*NOTHING, 0] * (3 - len(matrices)) + [mode, 0, 1.0, splits, *UNROUTED]
     kernel = f"linear_rows_{tokens}_{matrices[0].block.name}"
     made = Case(label, kernel, blocks_of(matrices, splits, tokens), args, {}, emulate=False)
     made.bytes = sum(len(m.bytes) for m in matrices)
