@@ -15,7 +15,7 @@ from numba.cuda.cudadrv import nvrtc, nvvm
 
 from . import export
 from .images import stems
-from .levels import level_of, module
+from .levels import level_of, marked, module
 from .ptxas import statistics, to_cubin, toolkit
 
 
@@ -67,13 +67,17 @@ def load_all():
 
 def to_ptx(kernel):
     """The body of one kernel for all its architectures: everything after the header, under the kernel's own name."""
+    blocks = kernel.blocks if isinstance(kernel.blocks, dict) else {0: kernel.blocks}
     text, _ = cuda.compile(
         kernel.function, kernel.types(), cc=(kernel.since // 10, kernel.since % 10), device=False, abi="numba", output="ptx",
-        fastmath=True, launch_bounds=(kernel.threads, kernel.blocks),
+        fastmath=True, launch_bounds=(kernel.threads, max(blocks.values())),
     )  # fmt: skip
     symbol = re.search(r"\.visible \.entry (\w+)\(", text).group(1)
     text = re.sub(r"^\.common \.global .*NumbaEnv.*$\n", "", text.replace(symbol, kernel.name), flags=re.M)
     body = text.split(".address_size 64\n", 1)[1]
+    if len(blocks) > 1:
+        variants = marked("minnctapersm", {level: f".minnctapersm {count}" for level, count in blocks.items()})
+        body = re.sub(r"^[ \t]*\.minnctapersm \d+[ \t]*$", variants, body, count=1, flags=re.M)
     body = re.sub(r"(table_\w+)\$\d+", r"\1", body)  # NVVM numbers tables that several functions have
     # Numba numbers shared arrays per process: number them per kernel, so that the text does not depend on its company.
     arrays = {}

@@ -15,7 +15,8 @@ KERNELS = {}  # name -> Kernel; kernel files fill it when they are imported
 
 
 class Kernel:
-    """An entry point: `threads` per block, and `blocks` per multiprocessor that ptxas must leave registers for.
+    """An entry point: `threads` per block, and `blocks` per multiprocessor that ptxas must leave registers for; or {lowest level:
+    blocks}, where levels (levels.py) differ.
 
     Built for architectures from `since` up to, not including, `before` (compute capability times ten). `alone`: in an image by
     itself, not with the others of its file.
