@@ -18,6 +18,7 @@ from .shape import Shape
 
 OPEN = ("/healthz", "/ping")  # no token is asked for there
 EVENTS, PLAIN = b"text/event-stream", b"identity"
+REFUSAL = 0.05  # seconds before a 429, so that clients which ask again at once leave the processor to the worker
 DRAINED = 4  # times --max-body: what is read of a body that is too large, so that its sender hears why
 ENDPOINTS = {  # path -> (schema of the body, what carries it out)
     "/v1/chat/completions": ("ChatRequest", Chat),
@@ -159,6 +160,7 @@ class App:
             raise problems.late(self.options.timeout) from None
         except Full:
             pause = max(1, round(self._seconds * (self.engine.limit + 1)))
+            await asyncio.sleep(REFUSAL)
             raise problems.full(self.engine.limit, min(pause, 60)) from None
 
     async def _answer(self, exchange, form):

@@ -35,8 +35,8 @@ def bound(host, port):
     """(a socket that listens, its URL)"""
     where = f"{host}:{port}"
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        made = socket.socket(family, kind, protocol)  # with the protocol named, asyncio sends small pieces at once
     except (OSError, UnicodeError) as error:
         raise InputOutputError("cannot listen there", "an address of this machine", reason(error), where) from None
     try:

@@ -208,6 +208,27 @@ def test_nothing_of_the_engine_is_imported(folder, model):
     assert not {"numpy", "numba", "ctypes"} & set(said.split())
 
 
+IMPORTED = """
+import sys
+from reflex.sidecar import later, main
+later.set_aside()
+import asyncio
+from reflex.sidecar import app, engine, listen, server
+from uvicorn.config import Config
+Config(None, http=server.Protocol, ws=None, interface="asgi3", lifespan="off", log_config=None, proxy_headers=False).load()
+print(*sys.modules)
+import ssl, uvicorn
+uvicorn.run, ssl.create_default_context().check_hostname
+"""
+
+
+def test_what_is_imported_before_the_first_answer():
+    boot = sidecars.words(before=IMPORTED + "sys.exit()")
+    found = subprocess.run(boot, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    large = {"_ssl", "anyio", "click", "email.message", "hashlib", "http.client", "multiprocessing", "starlette", "tempfile"}
+    assert not large & set(found) and len(found) <= 225, large & set(found) or len(found)
+
+
 # ---- the lives of the worker ----
 
 

@@ -42,3 +42,12 @@ def test_the_bundle_holds_the_worker(backend):  # noqa: F811
     names = set(backend.bundle.modules(ROOT))
     assert {"reflex.cli.stdio", "reflex.cli.uds", "reflex.worker.loop", "reflex.worker.socket"} <= names
     assert {f"reflex.worker.requests.{name}" for name in protocol.names()} <= names
+
+
+def test_the_sidecar_is_there_and_says_what_it_lacks(bin_folder, model):  # noqa: F811
+    program = bin_folder / "reflex-sidecar"
+    done = subprocess.run([program, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--queue" in done.stdout
+    done = subprocess.run([program, model, "--port", "0"], capture_output=True, text=True, timeout=60)  # a venv without its extra
+    assert done.returncode == 8 and done.stderr.count("\n") == 2  # the first says where it listens
+    assert "reflex-gguf[sidecar]" in done.stderr and "Traceback" not in done.stderr
