@@ -29,6 +29,9 @@ NATURAL = (0, 1, 2, 3, 4, 5, 6, 7)
 NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # weights 0 .. 15 in the low halves of 16 bytes, weights 16 .. 31 in the high ones
 ROWS = 16  # of a tile
 WARPS = 8  # of a block
+ROUND = 16 * 32 * WARPS  # columns of activations that a block makes ready at once
+ZEROS = 128  # words of zeros in front of the activations
+PARTS = 8 * ROWS * WARPS  # words of sums that are kept before results are finished
 
 
 class Stream:
@@ -57,10 +60,12 @@ class Stream:
         self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
 
     def shared_bytes(self, columns, splits, runs, stages):
-        """Dynamic shared memory of linear_stream: zeros, activations, and stages whose rows are an odd number of 16 bytes apart."""
+        """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums of
+        rows, and stages whose rows are an odd number of 16 bytes apart."""
         padded = (columns + self.run - 1) // self.run * self.run
+        groups, scratch = (padded // 32 * self.meta + 31) // 32 * 32, max(PARTS, min(padded, ROUND) // 2)
         pieces = (splits * runs * self.nbytes + 46) // 16 | 1
-        return 512 + 2 * padded + padded // 8 * self.meta + stages * ROWS * WARPS // splits * 16 * pieces
+        return 4 * (ZEROS + groups + padded // 2 + scratch) + stages * ROWS * WARPS // splits * 16 * pieces
 
 
 def unaligned(ptx, count):

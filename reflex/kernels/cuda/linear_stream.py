@@ -19,15 +19,15 @@ lane t's part of a product's depth, and zeros elsewhere: so lane t gets the sum 
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
-from ...quant.stream import ROWS, WARPS
+from ...quant.stream import PARTS, ROUND, ROWS, WARPS, ZEROS
 from . import ptx, streamed
 from .export import device, kernel
 from .fragments import stager
 from .row_tiles import activated, locate, pick
-from .streams import X_AT, bound, lengthened, preparer
+from .streams import activations_at, bound, lengthened, preparer
 
 LATE, BESIDE = 4, 8  # flags of mode
-KEPT = 8  # units whose sums are kept before they are finished, at most
+KEPT = PARTS // (ROWS * WARPS)  # units whose sums are kept before they are finished, at most
 FORMATS = bound()
 
 
@@ -167,7 +167,8 @@ def float_runner(format):
 
 
 def summer(warps):
-    """Device functions: the sum of the squares that the warps left; the sum of the warps that share a tile, in their order."""
+    """Device functions: the sum of the squares that the warps left; the sum, from word `at` of shared memory on, of the warps that
+    share a tile, in their order."""
 
     @device
     def squares_of(squares):
@@ -177,11 +178,11 @@ def summer(warps):
         return found
 
     @device
-    def total(parts, at, splits):
-        value = parts[uint32(at)]
+    def total(sh, at, splits):
+        value = ptx.ldsf(sh, at)
         k = int32(1)
         while k < splits:
-            value += parts[uint32(at + 16 * k)]
+            value += ptx.ldsf(sh, int32(at + 16 * k))
             k = int32(k + 1)
         return value
 
@@ -219,12 +220,12 @@ def put(value, before, index, inside, mode, scale, rows0, rows1, rows2, bias0, b
 
 
 def finisher(warps):
-    """Device function: results of the units whose sums lie in `parts`, one to a thread."""
+    """Device function: results of the units whose sums lie from word `parts` on, one to a thread."""
     squares_of, total = summer(warps)
 
     @device
     def finish(
-        parts, squares, before, unit, units, shift, splits, log_splits, normed, eps, columns, mode, act, scale, rows0, rows1, rows2,
+        sh, parts, squares, before, unit, units, shift, splits, log_splits, normed, eps, columns, mode, act, scale, rows0, rows1, rows2,
         bias0, bias1, bias2, biased0, biased1, biased2, out0, out1, out2,
     ):  # fmt: skip
         tid, inside = int32(cuda.threadIdx.x), int32(cuda.threadIdx.x & 15)
@@ -233,10 +234,10 @@ def finisher(warps):
         if normed:
             factor = ptx.rsqrt(squares_of(squares) / float32(columns) + eps)
         index = int32(((unit + which * cuda.gridDim.x) << shift) + tile)
-        at = int32(16 * (warps * which + (tile << log_splits)) + inside)
+        at = int32(parts + 16 * (warps * which + (tile << log_splits)) + inside)
         value, biases = float32(0), int32(0)
         if which < units:
-            value = float32(factor * total(parts, at, splits))
+            value = float32(factor * total(sh, at, splits))
         if mode == 2:
             row = int32(16 * (index >> 1) + inside)
             biases = pick(tile & 1, biased0, biased1, biases)
@@ -255,23 +256,23 @@ def finisher(warps):
 
 
 @device
-def places(base, padded, lane):
-    """Addresses of a lane's activations and of its group's scale, and bytes from run to run of the former."""
+def places(base, x_at, lane):
+    """Address of a lane's activations, and bytes from run to run. base, x_at: of shared memory, of all activations."""
     g, t = int32(lane >> 2), int32(lane & 3)
     first, hop = int32(base + 16 * ((2 * (lane >> 3) + 2) & 7)), int32(0)  # zeros, in banks that others do not read
     if (g >> 1) == t:
-        first, hop = int32(base + 4 * X_AT + 32 * t + 16 * (g & 1)), int32(512)
-    return first, hop, int32(base + 4 * X_AT + 2 * padded)
+        first, hop = int32(x_at + 32 * t + 16 * (g & 1)), int32(512)
+    return first, hop
 
 
 @device
-def float_places(base, padded, lane):
-    return int32(base + 4 * X_AT + 16 * (lane & 3)), int32(64), int32(base + 4 * X_AT + 2 * padded)
+def float_places(base, x_at, lane):
+    return int32(x_at + 16 * (lane & 3)), int32(64)
 
 
 def _kernel(format):
     record, block = format.record, format.block
-    warps, threads, log_warps, all_parts = WARPS, 32 * WARPS, WARPS.bit_length() - 1, KEPT * 16 * WARPS
+    warps, threads, log_warps, first_of = WARPS, 32 * WARPS, WARPS.bit_length() - 1, activations_at(record)
     ask, stage, prepare, finish = asker(format), stager(format.table, threads), preparer(record, threads), finisher(warps)
     run, places_of = (float_runner(format), float_places) if record.floats else (runner(format), places)
     nbytes, span, shift_of, meta_words = record.nbytes, record.run, block.elements.bit_length() - 1, record.meta
@@ -286,7 +287,6 @@ def _kernel(format):
         if how & LATE == 0:
             ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=128)
-        parts = cuda.shared.array(all_parts, float32, alignment=16)
         squares = cuda.shared.array(warps, float32, alignment=16)
         raw = cuda.local.array(words, uint32)
         tid = int32(cuda.threadIdx.x)
@@ -301,13 +301,14 @@ def _kernel(format):
         turns = int32(int32(padded + turn_columns - 1) >> (log_splits + log_runs + span_shift))
         pitch = int32(4 * (((splits * runs * nbytes + 46) >> 4) | 1))
         stage_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
-        ring = int32(X_AT + (padded >> 1) + meta_words * (padded >> 5))
+        parts = int32(first_of(padded) + (padded >> 1))
+        ring = int32(parts + max(int32(PARTS), int32(min(padded, int32(ROUND)) >> 1)))
         coming, coming_turn = int32(cuda.blockIdx.x), int32(0)  # what is asked for next
         unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
         asked, free, slot = int32(0), int32(0), int32(0)
         base = ptx.smem_addr(sh, int32(0))
-        x_first, x_hop, meta = places_of(base, padded, lane)
-        meta = int32(meta + lane_meta * t)
+        x_first, x_hop = places_of(base, int32(base + 4 * first_of(padded)), lane)
+        meta = int32(base + 4 * ZEROS + lane_meta * t)
         y, y8, before, begin, begin8 = float32(0), float32(0), float32(0), int32(0), int32(0)
         while unit < goal:
             if asked >= stages:
@@ -383,13 +384,13 @@ def _kernel(format):
                 if t == 1:
                     y = y8
                 if t < 2:
-                    parts[uint32(16 * (warps * kept + warp) + g + 8 * t)] = y
+                    ptx.stsf(sh, int32(parts + 16 * (warps * kept + warp) + g + 8 * t), y)
                 turn, kept = int32(0), int32(kept + 1)
                 unit = int32(unit + cuda.gridDim.x)
                 if kept == most_kept or unit >= goal:
                     cuda.syncthreads()
                     finish(
-                        parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed, eps,
+                        sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed, eps,
                         columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1,
                         out2,
                     )  # fmt: skip

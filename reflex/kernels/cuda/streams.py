@@ -1,26 +1,27 @@
 """Block formats for integer tensor cores: their STREAM records (reflex/quant/stream.py), bound to this backend's instructions and
 enumerated from the table of types; and the activations as such products want them. Called by linear_stream.py.
 
-Dynamic shared memory in words, for `padded` columns (a multiple of 256): zeros [128]; from X_AT on 64 words for each step of 128
-columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then for each
-group {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}. A value is scale * (128 * high + low); extra is
-the sum of the values for minimums, or -offset times the sum of 128 * high + low as an integer. For numbers proper a group's
-activations are 16 words of two times 16 bits, by MAGIC_SHORT: 32768 more than they are.
+Dynamic shared memory in words, for `padded` columns (a multiple of 256; of 32 for numbers proper): zeros [128]; for each group of
+32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}; from `activations_at` on 64 words for each step
+of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then SCRATCH.
+A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or -offset times the sum of
+128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16 bits, by MAGIC_SHORT: 32768
+more than they are.
 """
 
 from numba import cuda
 from numba.types import float32, int32, uint32
 
 from ...quant import load
-from ...quant.stream import NATURAL
+from ...quant.stream import NATURAL, ROUND, ZEROS
 from ...quant.types import TYPES
 from . import ptx, streamed
-from .dots import MAGIC, MOST, OFFSET
+from .dots import MAGIC, MOST
 from .export import device
 
-X_AT = 128
+MAGIC_BITS = 0x4B400000  # of MAGIC as a float32
 MOST_SHORT, MAGIC_SHORT = 32767, MAGIC + 32768  # of activations for numbers proper
-MOST_AHEAD = 1024  # loads of a block on the way at once
+HELD = 16  # columns of a thread
 
 
 class Bound:
@@ -38,106 +39,171 @@ def bound():
     return {id: Bound(block, record) for id, (block, record) in formats.items() if record}
 
 
-def _placed(record):
-    """Device function: four neighbours' words as the lane should store them, and which word of the group they are."""
-    places, natural = sum(place << 4 * q for q, place in enumerate(record.order)), record.order == NATURAL
-    selector, mixed, pairs = record.bytes, record.mixed, record.mixed == 4
+def activations_at(record):
+    """Device function of `padded`: the word where activations begin."""
+    meta = record.meta
 
-    def placed(high, low, q):
+    @device
+    def at(padded):
+        return int32(ZEROS + int32((meta * (padded >> 5) + 31) & -32))
+
+    return at
+
+
+def _apart(record):
+    """Whether a thread has words q and q + 2 of a group's first half and of its second, not four neighbours."""
+    return record.mixed == 4
+
+
+def _piece(record):
+    """Device functions: which four values of a group are a thread's j-th, `half` being the thread's place in its pair; and what a
+    group's pieces in shared memory are swapped by, so that neither four in a row nor eight threads meet a bank twice."""
+
+    @device
+    def near(half, j):
+        return int32(4 * half + j)
+
+    @device
+    def apart(half, j):
+        return int32(2 * half + (j & 1) + 4 * (j >> 1))
+
+    @device
+    def near_swap(group):
+        return int32(group & 3)
+
+    @device
+    def apart_swap(group):
+        return int32((group & 1) | ((group & 2) << 1))
+
+    return (apart, apart_swap) if _apart(record) else (near, near_swap)
+
+
+def _words(record):
+    """(order, put), device functions. `order` makes of a thread's four words, those of the values it has, four words as lanes of a
+    product read them; threads of a pair exchange some. `put`: into shared memory, the word `at` being the group's first."""
+    selector, mixed, spread, order = record.bytes, record.mixed, record.spread, record.order
+    neighbours = not spread and all(order[q] >> 2 == q >> 2 for q in range(8)) and all(order[q + 4] == order[q] + 4 for q in range(4))
+    i0, i1, i2, i3 = (order.index(k) if neighbours else k for k in range(4))
+    places = sum(place << 4 * q for q, place in enumerate((0, 2, 4, 6, 1, 3, 5, 7) if spread else order))
+    first_places, second_places = places & 0xFFFF, places >> 16
+
+    @device
+    def plain(w, half):
         if selector != 0x3210:
-            high, low = ptx.prmt(high, uint32(0), uint32(selector)), ptx.prmt(low, uint32(0), uint32(selector))
-        if not natural:
-            q = int32(uint32(uint32(places) >> uint32(4 * q)) & uint32(7))
-        return high, low, q
+            for j in range(4):
+                w[j] = ptx.prmt(w[j], uint32(0), uint32(selector))
+        if mixed:
+            even, odd = uint32(0x5140), uint32(0x7362)
+            a, b, c, d = w[0], w[1], w[2], w[3]
+            w[0], w[1] = ptx.prmt(a, c, even), ptx.prmt(a, c, odd)
+            w[2], w[3] = ptx.prmt(b, d, even), ptx.prmt(b, d, odd)
 
-    def mix(high, low, q):
-        other_high, other_low = ptx.shfl_xor_u(high, int32(mixed)), ptx.shfl_xor_u(low, int32(mixed))
-        k, take = int32(2 * (q >> 2) + (q & 1)), uint32(0x5140)
-        if pairs:
-            k = int32(q & 3)
-        if q & mixed:
-            take = uint32(0x3726)
-        return ptx.prmt(high, other_high, take), ptx.prmt(low, other_low, take), int32(2 * k + int32((q & mixed) > 0))
-
-    def across(word, q):
-        """Bytes of the words of four lanes, transposed among them."""
-        other = ptx.shfl_xor_u(word, int32(4))
-        take = uint32(0x5410)
-        if q & 4:
+    @device
+    def transposed(w, half):
+        """Weights 8i + w of the thread's two i for two w in each word, then of all four i for one w."""
+        even, odd, take = uint32(0x5140), uint32(0x7362), uint32(0x5410)
+        if half:
             take = uint32(0x3276)
-        word = ptx.prmt(word, other, take)
-        other = ptx.shfl_xor_u(word, int32(2))
-        take = uint32(0x6240)
-        if q & 2:
-            take = uint32(0x3715)
-        return ptx.prmt(word, other, take)
+        a, b, c, d = w[0], w[1], w[2], w[3]
+        w[0], w[1] = ptx.prmt(a, c, even), ptx.prmt(a, c, odd)
+        w[2], w[3] = ptx.prmt(b, d, even), ptx.prmt(b, d, odd)
+        for j in range(4):
+            w[j] = ptx.prmt(w[j], ptx.shfl_xor_u(w[j], int32(1)), take)
 
-    across = device(across)
+    @device
+    def together(high, low, at, half, sh):
+        at = int32(at + int32(half << 5))
+        ptx.sts128(sh, at, high[i0], high[i1], high[i2], high[i3])
+        ptx.sts128(sh, int32(at + 4), low[i0], low[i1], low[i2], low[i3])
 
-    def spread(high, low, q):
-        return across(high, q), across(low, q), int32(4 * (q & 1) + (q >> 1))
+    @device
+    def scattered(high, low, at, half, sh):
+        mine = uint32(first_places)
+        if half:
+            mine = uint32(second_places)
+        for j in range(4):
+            place = int32(uint32(mine >> uint32(4 * j)) & uint32(7))
+            to = int32(at + int32(int32((place & 4) << 3) + int32(place & 3)))
+            ptx.sts32(sh, to, high[j])
+            ptx.sts32(sh, int32(to + 4), low[j])
 
-    return device(spread if record.spread else mix if mixed else placed)
+    return (transposed if spread else plain), (together if neighbours else scattered)
 
 
 def quantizer(record):
-    """Device function: four values of a thread from column i on, whose eight lanes hold a group of 32, into shared memory."""
-    placed, halves, offset, minimum, meta = _placed(record), record.halves, record.offset, record.minimum, record.meta
+    """Device function: a thread's 16 values, of which a group of 32 has two threads, into shared memory. column: of the group; wanted:
+    whether the matrix has it."""
+    offset, minimum, halves, meta = record.offset, record.minimum, record.halves, record.meta
+    (order, put), first_of = _words(record), activations_at(record)
 
     @device
-    def quantize(a, b, c, d, i, padded, sh):
-        most = max(max(abs(a), abs(b)), max(abs(c), abs(d)))
+    def quantize(v, column, half, wanted, padded, sh):
+        high = cuda.local.array(4, uint32)
+        low = cuda.local.array(4, uint32)
+        most = _largest(v)
         most = max(most, ptx.shfl_xor(most, int32(1)))
-        most = max(most, ptx.shfl_xor(most, int32(2)))
-        most = max(most, ptx.shfl_xor(most, int32(4)))
-        grow = float32(float32(MOST) * ptx.rcp(max(most, float32(1e-30))))
-        magic = float32(MAGIC + 64)
-        p, q = ptx.f2bits(ptx.fmaf(a, grow, magic)), ptx.f2bits(ptx.fmaf(b, grow, magic))
-        r, s = ptx.f2bits(ptx.fmaf(c, grow, magic)), ptx.f2bits(ptx.fmaf(d, grow, magic))
-        total = int32(int32(p + q + r + s) - int32(4 * OFFSET & 0x7FFFFFFF))
-        total = int32(total + ptx.shfl_xor_i(total, int32(1)))
-        total = int32(total + ptx.shfl_xor_i(total, int32(2)))
+        if not wanted:
+            most = float32(0)
+        grow, total = float32(float32(MOST) * ptx.rcp(max(most, float32(1e-30)))), int32(-HELD * MAGIC_BITS & 0xFFFFFFFF)
+        for j in range(4):
+            p, q = ptx.f2bits(ptx.fmaf(v[4 * j], grow, float32(MAGIC))), ptx.f2bits(ptx.fmaf(v[4 * j + 1], grow, float32(MAGIC)))
+            r = ptx.f2bits(ptx.fmaf(v[4 * j + 2], grow, float32(MAGIC)))
+            s = ptx.f2bits(ptx.fmaf(v[4 * j + 3], grow, float32(MAGIC)))
+            total = int32(int32(p + q + r + s) + total)
+            pq, rs = ptx.prmt(p, q, uint32(0x5410)), ptx.prmt(r, s, uint32(0x5410))
+            low[j] = uint32(ptx.prmt(pq, rs, uint32(0x6420)) & uint32(0x7F7F7F7F))
+            high[j] = ptx.prmt(uint32(pq << uint32(1)), uint32(rs << uint32(1)), uint32(0x7531))
         if not halves:
-            total = int32(total + ptx.shfl_xor_i(total, int32(4)))
-        pq, rs = ptx.prmt(p, q, uint32(0x5410)), ptx.prmt(r, s, uint32(0x5410))
-        low = ptx.prmt(pq, rs, uint32(0x6420))
-        low = uint32(
-            uint32(uint32(uint32(low & uint32(0x7F7F7F7F)) | uint32(0x80808080)) - uint32(0x40404040)) ^ uint32(0x80808080)
-        )
-        high = ptx.prmt(uint32(pq << uint32(1)), uint32(rs << uint32(1)), uint32(0x7531))
-        word = int32((i >> 2) & 7)
-        high, low, place = placed(high, low, word)
-        if i < padded:
-            at = int32(X_AT + 64 * (i >> 7) + 32 * (place >> 2) + 8 * ((i >> 5) & 3) + (place & 3))
-            ptx.sts32(sh, at, high)
-            ptx.sts32(sh, int32(at + 4), low)
+            total = int32(total + ptx.shfl_xor_i(total, int32(1)))
+        order(high, half)
+        order(low, half)
+        if column < padded:
+            put(high, low, int32(first_of(padded) + int32(int32((column >> 7) << 6) + int32((column >> 2) & 24))), half, sh)
             scale = float32(most * float32(1 / MOST))
             extra = uint32(int32(-offset * total))
             if minimum:
                 extra = ptx.f2bits(float32(scale * float32(total)))
-            group = int32(X_AT + (padded >> 1) + meta * (i >> 5))
-            if word == 0:
+            group = int32(ZEROS + int32(meta * int32(column >> 5)))
+            if half == 0:
                 ptx.sts64(sh, group, ptx.f2bits(scale), extra)
-            if halves and word == 4:
+            elif halves:
                 ptx.sts32(sh, int32(group + 2), extra)
 
     return quantize
 
 
 @device
-def shorten(a, b, c, d, i, padded, sh):
+def _largest(v):
+    """The largest magnitude of 16 values."""
+    most = max(abs(v[0]), abs(v[1]))
+    for k in range(2, HELD):
+        most = max(most, abs(v[k]))
+    return most
+
+
+def shortener(record):
     """The same as pairs of 16 bits."""
-    most = max(max(abs(a), abs(b)), max(abs(c), abs(d)))
-    most = max(most, ptx.shfl_xor(most, int32(1)))
-    most = max(most, ptx.shfl_xor(most, int32(2)))
-    most = max(most, ptx.shfl_xor(most, int32(4)))
-    grow, magic = float32(float32(MOST_SHORT) * ptx.rcp(max(most, float32(1e-30)))), float32(MAGIC_SHORT)
-    p, q = ptx.f2bits(ptx.fmaf(a, grow, magic)), ptx.f2bits(ptx.fmaf(b, grow, magic))
-    r, s = ptx.f2bits(ptx.fmaf(c, grow, magic)), ptx.f2bits(ptx.fmaf(d, grow, magic))
-    if i < padded:
-        ptx.sts64(sh, int32(X_AT + (i >> 1)), ptx.prmt(p, q, uint32(0x5410)), ptx.prmt(r, s, uint32(0x5410)))
-        if i & 31 == 0:
-            ptx.stsf(sh, int32(X_AT + (padded >> 1) + (i >> 3)), float32(most * float32(1 / MOST_SHORT)))
+    first_of, meta = activations_at(record), record.meta
+
+    @device
+    def shorten(v, column, half, wanted, padded, sh):
+        w = cuda.local.array(8, uint32)
+        most = _largest(v)
+        most = max(most, ptx.shfl_xor(most, int32(1)))
+        if not wanted:
+            most = float32(0)
+        grow, magic = float32(float32(MOST_SHORT) * ptx.rcp(max(most, float32(1e-30)))), float32(MAGIC_SHORT)
+        for k in range(8):
+            p, q = ptx.f2bits(ptx.fmaf(v[2 * k], grow, magic)), ptx.f2bits(ptx.fmaf(v[2 * k + 1], grow, magic))
+            w[k] = ptx.prmt(p, q, uint32(0x5410))
+        if column < padded:
+            at = int32(first_of(padded) + int32(int32(column >> 1) + int32(half << 3)))
+            ptx.sts128(sh, at, w[0], w[1], w[2], w[3])
+            ptx.sts128(sh, int32(at + 4), w[4], w[5], w[6], w[7])
+            if half == 0:
+                ptx.stsf(sh, int32(ZEROS + int32(meta * int32(column >> 5))), float32(most * float32(1 / MOST_SHORT)))
+
+    return shorten
 
 
 @device
@@ -149,38 +215,52 @@ def lengthened(word):
 
 
 def preparer(record, threads):
-    """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `squares`."""
-    quantize, stride, run = shorten if record.floats else quantizer(record), 4 * threads, record.run
-    ahead = MOST_AHEAD // threads  # loads of a thread on the way at once
-    held = 4 * ahead
+    """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `squares`.
+
+    A round is 16 columns of each thread. Neighbours are read together, and change hands in shared memory where this round's and the
+    next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share."""
+    quantize, run = shortener(record) if record.floats else quantizer(record), record.run
+    (piece_of, swap_of), first_of = _piece(record), activations_at(record)
+    round_columns, stride = HELD * threads, 4 * threads
+    if round_columns != ROUND:
+        raise ValueError(f"a round has {round_columns} columns, quant/stream.py says {ROUND}")
 
     @device
     def prepare(x, norm, normed, columns, sh, squares):
-        v = cuda.local.array(held, float32)
-        w = cuda.local.array(held, float32)
+        v = cuda.local.array(HELD, float32)
+        w = cuda.local.array(HELD, float32)
         tid = int32(cuda.threadIdx.x)
-        padded = int32((columns + run - 1) & -run)
-        total = float32(0)
-        if tid < X_AT:
+        padded, total = int32((columns + run - 1) & -run), float32(0)
+        half, pair = int32(tid & 1), int32(tid >> 1)
+        if tid < ZEROS:
             ptx.sts32(sh, tid, uint32(0))
-        base = int32(0)
-        while base < padded:
-            for k in range(ahead):
-                i = int32(base + stride * k + 4 * tid)
-                wanted = uint32(1 if i < columns else 0)
-                v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3] = ptx.ldf4_if(x, i, wanted)
-                wanted = uint32(wanted & uint32(normed))
-                w[4 * k], w[4 * k + 1], w[4 * k + 2], w[4 * k + 3] = ptx.ldgf4_if(norm, i, wanted)
-            for k in range(ahead):
-                i = int32(base + stride * k + 4 * tid)
-                a, b, c, d = float32(0), float32(0), float32(0), float32(0)
-                if i < columns:
-                    a, b, c, d = v[4 * k], v[4 * k + 1], v[4 * k + 2], v[4 * k + 3]
-                    total += a * a + b * b + c * c + d * d
-                    if normed:
-                        a, b, c, d = a * w[4 * k], b * w[4 * k + 1], c * w[4 * k + 2], d * w[4 * k + 3]
-                quantize(a, b, c, d, i, padded, sh)
-            base = int32(base + stride * ahead)
+        first = int32(0)
+        while first < padded:
+            raw, column = int32(first_of(padded) + (first >> 1)), int32(first + int32(pair << 5))
+            for j in range(4):
+                i = int32(min(int32(int32(first + stride * j) + int32(tid << 2)), int32(columns - 4)))
+                v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldcgf4(x, i)
+                if normed:
+                    w[4 * j], w[4 * j + 1], w[4 * j + 2], w[4 * j + 3] = ptx.ldgf4(norm, i)
+            for j in range(4):
+                piece = int32(int32(threads * j) + tid)
+                i = int32(first + int32(piece << 2))
+                if normed:
+                    for k in range(4 * j, 4 * j + 4):
+                        if i < columns:
+                            total = ptx.fmaf(v[k], v[k], total)
+                        v[k] = float32(v[k] * w[k])
+                if i < padded:
+                    to = int32(raw + int32((piece ^ swap_of(int32(piece >> 3))) << 2))
+                    ptx.stsf4(sh, to, v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3])
+            cuda.syncthreads()
+            mine = int32(min(pair, int32(int32(int32(padded - first) >> 5) - 1)))  # beyond the last group: that one again, unused
+            for j in range(4):
+                at = int32(raw + int32(int32(int32(mine << 3) + int32(piece_of(half, int32(j)) ^ swap_of(mine))) << 2))
+                v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldsf4(sh, at)
+            cuda.syncthreads()
+            quantize(v, column, half, int32(column < columns), padded, sh)
+            first = int32(first + round_columns)
         if normed:
             for k in range(5):
                 total += ptx.shfl_xor(total, int32(16 >> k))
