@@ -68,6 +68,7 @@ def halves(ptx):
 
 # ---- bytes for products of integers (stream.py) ----------------------------------------------------------
 MAGNITUDES = 8, 25, 43
+HALVES = (0, 2, 1, 3, 4, 6, 5, 7)  # order of words where points have four values in low halves of bytes and four in high ones
 
 
 def selectors(points):

@@ -137,11 +137,17 @@ def _stream(ptx, function):
         read(int32(at + 2 + 16 * p + 4 * t), raw, o)
         raw[o + 3] = ptx.at16(int32(at + 34 + 8 * p + 2 * t))
 
-    def codes(raw, head, o, p, j, t):
-        low = ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j))
-        high = uint32(uint32(raw[o + 3] << uint32(8)) >> uint32(3 * j))
-        pair = point(uint32(uint32(high & uint32(0x700)) | low))
-        return uint32(pair & uint32(0x0F0F0F0F)), uint32(uint32(pair >> uint32(4)) & uint32(0x0F0F0F0F))
+    def indexed(raw, o, k):
+        """The point k of four."""
+        high = uint32(raw[o + 3] << uint32(8 - 3 * k)) if k < 3 else uint32(raw[o + 3] >> uint32(1))
+        return point(uint32(uint32(high & uint32(0x700)) | ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + k))))
+
+    indexed = function(indexed)
+
+    def codes(raw, head, o, p, i, t):
+        """High halves of bytes stay in place."""
+        first, second, low, high = indexed(raw, o, 2 * i), indexed(raw, o, 2 * i + 1), uint32(0x0F0F0F0F), uint32(0xF0F0F0F0)
+        return uint32(first & low), uint32(second & low), uint32(first & high), uint32(second & high)
 
     def scales(raw, head, o, p, t):
         bits = raw[o + 3]
@@ -149,9 +155,9 @@ def _stream(ptx, function):
         shift = float32(-0.875)
         if bits & uint32(0x8000):
             shift = float32(-1.125)
-        return s, float32(s * shift)
+        return float32(s * float32(1 / 16)), float32(s * shift)
 
     return head, load, codes, scales
 
 
-STREAM = Stream(50, 2, 1, 4, _stream, minimum=True, table=nibbles)
+STREAM = Stream(50, 2, 1, 4, _stream, order=codebook.HALVES, minimum=True, table=nibbles, powers=(0, 4, 0, 4))

@@ -78,7 +78,7 @@ FRAGMENT = Fragment(256, 5, 2, 0, _fragment, planes=4, offset=8, tiled=False)
 
 
 def _stream(ptx, function):
-    """A code is 2 or 0: word w has bit w of each byte."""
+    """Word w has bit w of each byte, left in place for even w: a code of product j is 4**j or 0, half of which is taken off."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 1))
 
@@ -89,17 +89,15 @@ def _stream(ptx, function):
         raw[o] = ptx.at16(int32(at + 18 * p))
         read(int32(at + 18 * p + 2 + 4 * t), raw, o + 1)
 
-    def codes(raw, head, o, p, j, t):
-        bits, on = word(raw, o + 1, 0, 0), uint32(0x02020202)
-        first = uint32(bits << uint32(1))
-        if j > 0:
-            first = uint32(bits >> uint32(2 * j - 1))
-        return uint32(first & on), uint32(uint32(bits >> uint32(2 * j)) & on)
+    def codes(raw, head, o, p, i, t):
+        bits, on = word(raw, o + 1, 0, 0), uint32(0x01010101 << 4 * i)
+        odd, next_on = uint32(bits >> uint32(1)), uint32(0x04040404 << 4 * i)
+        return uint32(bits & on), uint32(odd & on), uint32(bits & next_on), uint32(odd & next_on)
 
     def scales(raw, head, o, p, t):
-        return ptx.h2f_lo(raw[o]), float32(0)
+        return float32(ptx.h2f_lo(raw[o]) * float32(2 / 64)), float32(0)
 
     return head, load, codes, scales
 
 
-STREAM = Stream(36, 4, 0, 4, _stream, spread=True, offset=1)
+STREAM = Stream(36, 4, 0, 4, _stream, spread=True, offset=32, powers=(0, 2, 4, 6))

@@ -9,13 +9,14 @@ i of word `order[q]`, half byte i of `bytes` counting from the lowest. `spread`:
     weight = scale * (code - offset) + minimum
 
 Codes are signed bytes if `signed`, else unsigned. `minimum` says whether there are minimums. `halves`: scales (and minimums)
-are those of 16 weights, words 0 .. 3 and 4 .. 7.
+are those of 16 weights, words 0 .. 3 and 4 .. 7. `powers`: codes of product j are 2**powers[j] times as large (not falling within
+a half, the same in both unless there are no halves); scales are then 2**-powers[-1] of what they are, offsets 2**powers[-1].
 
 `build(ptx, function)` -> (head, load, codes, scales), plain functions for the device. ptx: the module of instructions and
 types, of which `at8`, `at16` and so on read shared memory by address; function: makes a function callable from others.
     head(at, t, raw, o)                 reads what both parts share: raw[o : o + head]
     load(at, p, t, raw, o)              reads the lane's words of part p: raw[o : o + words]
-    codes(raw, head, o, p, j, t)        -> words 2j and 2j + 1
+    codes(raw, head, o, p, j, t)        -> words 2j and 2j + 1; with `powers`, of products 2j and 2j + 1: words 4j .. 4j + 3
     scales(raw, head, o, p, t)          -> (scale, minimum), or (scale, scale, minimum, minimum) of `halves`
 at: int32 address of the run; raw: a local uint32 array, `head` and `o` places in it. Blocks behind a row's last are garbage:
 their activations are 0 and their scales are not used, but their codes must not lead out of a table. Reads up to 4 bytes behind
@@ -39,7 +40,7 @@ class Stream:
 
     def __init__(
         self, nbytes, runs, head, words, build, order=NATURAL, bytes=0x3210, spread=False, mixed=0, signed=False, halves=False,
-        offset=0, minimum=False, table=None, floats=False,
+        offset=0, minimum=False, table=None, floats=False, powers=None,
     ):  # fmt: skip
         self.nbytes = nbytes
         self.runs = runs
@@ -56,6 +57,7 @@ class Stream:
         self.minimum = minimum
         self.table = table
         self.floats = floats
+        self.powers = powers
         self.run = 32 if floats else 256
         self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
 

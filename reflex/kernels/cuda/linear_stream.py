@@ -20,11 +20,12 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from ...quant.stream import PARTS, ROUND, ROWS, WARPS, ZEROS
-from . import ptx, streamed
+from . import ptx
 from .export import device, kernel
 from .fragments import stager
 from .row_tiles import activated, locate, pick
-from .streams import activations_at, bound, lengthened, preparer
+from .stream_runs import float_runner, runner
+from .streams import activations_at, bound, preparer
 
 LATE, BESIDE = 4, 8  # flags of mode
 KEPT = PARTS // (ROWS * WARPS)  # units whose sums are kept before they are finished, at most
@@ -54,116 +55,6 @@ def asker(format):
             piece = int32(piece + 2 * splits)
 
     return ask
-
-
-def runner(format):
-    """Device function: adds the products of a run of 256 columns to the sums of rows g and g + 8."""
-    record = format.record
-    head, load, codes, scales = format.functions
-    head_words, row_words = record.head, record.head + record.words
-    mma = ptx.mma_s8 if record.signed else ptx.mma_us8
-    halves, minimum, ragged = record.halves, record.minimum, format.block.elements < record.run
-    meta_bytes = 4 * record.meta
-
-    @device
-    def scaled(y, n, xs, extra, s, m):
-        y = ptx.fmaf(float32(s * xs), float32(n), y)
-        if minimum:
-            y = ptx.fmaf(m, extra, y)
-        return y
-
-    @device
-    def both(raw, at, p, t):
-        if halves:
-            s0, s1, m0, m1 = scales(raw, at, at + head_words, p, t)
-        else:
-            s0, m0 = scales(raw, at, at + head_words, p, t)
-            s1, m1 = s0, m0
-        return s0, s1, m0, m1
-
-    @device
-    def part(y, y8, raw, at, at8, t, p, x_at, meta, groups):
-        load(at, p, t, raw, head_words)
-        load(at8, p, t, raw, row_words + head_words)
-        x0, x1, x2, x3 = streamed.at128(x_at)
-        x4, x5, x6, x7 = streamed.at128(int32(x_at + 128))
-        xs, e0 = streamed.at64(meta)
-        e1 = e0
-        if halves:
-            e1 = streamed.at32(int32(meta + 8))
-        first, second = int32(0), int32(0)
-        if not minimum:
-            first, second = int32(e0), int32(e1)
-        a0, a2 = codes(raw, 0, head_words, p, 0, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 0, t)
-        c0, c1, c2, c3 = mma(a0, a1, a2, a3, x0, x1, int32(0), first, int32(0), first)
-        a0, a2 = codes(raw, 0, head_words, p, 1, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 1, t)
-        c0, c1, c2, c3 = mma(a0, a1, a2, a3, x2, x3, c0, c1, c2, c3)
-        d0, d1, d2, d3 = c0, c1, c2, c3
-        if halves:
-            d0, d1, d2, d3 = int32(0), second, int32(0), second
-        a0, a2 = codes(raw, 0, head_words, p, 2, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 2, t)
-        d0, d1, d2, d3 = mma(a0, a1, a2, a3, x4, x5, d0, d1, d2, d3)
-        a0, a2 = codes(raw, 0, head_words, p, 3, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 3, t)
-        d0, d1, d2, d3 = mma(a0, a1, a2, a3, x6, x7, d0, d1, d2, d3)
-        s0, s1, m0, m1 = both(raw, 0, p, t)
-        u0, u1, n0, n1 = both(raw, row_words, p, t)
-        if ragged and 4 * p + t >= groups:
-            s0, s1, m0, m1 = float32(0), float32(0), float32(0), float32(0)
-            u0, u1, n0, n1 = s0, s1, m0, m1
-        grow = ptx.bits2f(xs)
-        y = scaled(y, int32(128 * d0 + d1), grow, ptx.bits2f(e1), s1, m1)
-        y8 = scaled(y8, int32(128 * d2 + d3), grow, ptx.bits2f(e1), u1, n1)
-        if halves:
-            y = scaled(y, int32(128 * c0 + c1), grow, ptx.bits2f(e0), s0, m0)
-            y8 = scaled(y8, int32(128 * c2 + c3), grow, ptx.bits2f(e0), u0, n0)
-        return y, y8
-
-    @device
-    def run(y, y8, raw, at, at8, t, x_at, meta, groups):
-        """x_at: address of the lane's activations; meta: of its group's scale; groups: of the row, from this run's first on."""
-        head(at, t, raw, 0)
-        head(at8, t, raw, row_words)
-        y, y8 = part(y, y8, raw, at, at8, t, 0, x_at, meta, groups)
-        return part(y, y8, raw, at, at8, t, 1, int32(x_at + 256), int32(meta + 4 * meta_bytes), groups)
-
-    return run
-
-
-def float_runner(format):
-    """The same of a run of 32 columns of numbers proper."""
-    load, pair = format.functions
-    words = format.record.words
-
-    @device
-    def row(y, raw, o, x0, x1, x2, x3, x4, x5, x6, x7, xs):
-        a, b = pair(raw, o, 0)
-        total = ptx.fmaf(a, x0, float32(b * x1))
-        a, b = pair(raw, o, 1)
-        total = ptx.fmaf(a, x2, ptx.fmaf(b, x3, total))
-        a, b = pair(raw, o, 2)
-        total = ptx.fmaf(a, x4, ptx.fmaf(b, x5, total))
-        a, b = pair(raw, o, 3)
-        total = ptx.fmaf(a, x6, ptx.fmaf(b, x7, total))
-        return ptx.fmaf(total, xs, y)
-
-    @device
-    def run(y, y8, raw, at, at8, t, x_at, meta, groups):
-        load(at, t, raw, 0)
-        load(at8, t, raw, words)
-        w0, w1, w2, w3 = streamed.at128(x_at)
-        xs = ptx.bits2f(streamed.at32(meta))
-        x0, x1 = lengthened(w0)
-        x2, x3 = lengthened(w1)
-        x4, x5 = lengthened(w2)
-        x6, x7 = lengthened(w3)
-        y = row(y, raw, 0, x0, x1, x2, x3, x4, x5, x6, x7, xs)
-        return y, row(y8, raw, words, x0, x1, x2, x3, x4, x5, x6, x7, xs)
-
-    return run
 
 
 def summer(warps):
