@@ -62,8 +62,8 @@ class Stream:
         self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
 
     def shared_bytes(self, columns, splits, runs, stages):
-        """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums of
-        rows, and stages whose rows are an odd number of 16 bytes apart."""
+        """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums
+        of rows, and stages whose rows are an odd number of 16 bytes apart."""
         padded = (columns + self.run - 1) // self.run * self.run
         groups, scratch = (padded // 32 * self.meta + 31) // 32 * 32, max(PARTS, min(padded, ROUND) // 2)
         pieces = (splits * runs * self.nbytes + 46) // 16 | 1

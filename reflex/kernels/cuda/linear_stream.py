@@ -116,8 +116,8 @@ def finisher(warps):
 
     @device
     def finish(
-        sh, parts, squares, before, unit, units, shift, splits, log_splits, normed, eps, columns, mode, act, scale, rows0, rows1, rows2,
-        bias0, bias1, bias2, biased0, biased1, biased2, out0, out1, out2,
+        sh, parts, squares, before, unit, units, shift, splits, log_splits, normed, eps, columns, mode, act, scale, rows0, rows1,
+        rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1, out2,
     ):  # fmt: skip
         tid, inside = int32(cuda.threadIdx.x), int32(cuda.threadIdx.x & 15)
         which, tile = int32(tid >> (4 + shift)), int32((tid >> 4) & int32((1 << shift) - 1))
@@ -194,12 +194,10 @@ def _kernel(format):
         stage_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
         parts = int32(first_of(padded) + (padded >> 1))
         ring = int32(parts + max(int32(PARTS), int32(min(padded, int32(ROUND)) >> 1)))
-        coming, coming_turn = int32(cuda.blockIdx.x), int32(0)  # what is asked for next
+        coming, coming_turn, asked, free, slot = int32(cuda.blockIdx.x), int32(0), int32(0), int32(0), int32(0)  # asked for next
         unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
-        asked, free, slot = int32(0), int32(0), int32(0)
         base = ptx.smem_addr(sh, int32(0))
-        x_first, x_hop = places_of(base, int32(base + 4 * first_of(padded)), lane)
-        meta = int32(base + 4 * ZEROS + lane_meta * t)
+        (x_first, x_hop), meta = places_of(base, int32(base + 4 * first_of(padded)), lane), int32(base + 4 * ZEROS + lane_meta * t)
         y, y8, before, begin, begin8 = float32(0), float32(0), float32(0), int32(0), int32(0)
         while unit < goal:
             if asked >= stages:
@@ -281,9 +279,9 @@ def _kernel(format):
                 if kept == most_kept or unit >= goal:
                     cuda.syncthreads()
                     finish(
-                        sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed, eps,
-                        columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0, out1,
-                        out2,
+                        sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed,
+                        eps, columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0,
+                        out1, out2,
                     )  # fmt: skip
                     cuda.syncwarp()
                     kept = int32(0)

@@ -17,8 +17,8 @@ def joined(high, low):
 
 
 def chain(format):
-    """Device function: products of a part, each added to those before, as sums (of rows g and g + 8 in the first half, of both in the
-    second half or in all)."""
+    """Device function: products of a part, each added to those before, as sums (of rows g and g + 8 in the first half, of both in
+    the second half or in all)."""
     record = format.record
     codes, (head_words, halves) = format.functions[2], (record.head, record.halves)
     row_words = record.head + record.words
@@ -47,8 +47,8 @@ def chain(format):
 
 
 def raised_chain(format):
-    """The same where codes stay in place and so are 2**powers[j] times as large: a sum for each power, put together by Horner's rule,
-    2**powers[3] times as large as the sums would be. Multiplications, which other units do than shifts and masks."""
+    """The same where codes stay in place and so are 2**powers[j] times as large: a sum for each power, put together by Horner's
+    rule, 2**powers[3] times as large as sums would be. By multiplications, which other units do than shifts and masks."""
     record = format.record
     codes, (head_words, halves) = format.functions[2], (record.head, record.halves)
     row_words, (p0, p1, p2, p3) = record.head + record.words, record.powers

@@ -1,19 +1,19 @@
 """Block formats for integer tensor cores: their STREAM records (reflex/quant/stream.py), bound to this backend's instructions and
 enumerated from the table of types; and the activations as such products want them. Called by linear_stream.py.
 
-Dynamic shared memory in words, for `padded` columns (a multiple of 256; of 32 for numbers proper): zeros [128]; for each group of
-32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}; from `activations_at` on 64 words for each step
-of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then SCRATCH.
-A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or -offset times the sum of
-128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16 bits, by MAGIC_SHORT: 32768
-more than they are.
+Dynamic shared memory in words, for `padded` columns (a multiple of 256; of 32 for numbers proper): zeros [128]; for each group
+of 32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}; from `activations_at` on 64 words for each
+step of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then
+room to make them in. A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or
+-offset times the sum of 128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16
+bits, by MAGIC_SHORT: 32768 more than they are.
 """
 
 from numba import cuda
 from numba.types import float32, int32, uint32
 
 from ...quant import load
-from ...quant.stream import NATURAL, ROUND, ZEROS
+from ...quant.stream import ROUND, ZEROS
 from ...quant.types import TYPES
 from . import ptx, streamed
 from .dots import MAGIC, MOST
@@ -82,7 +82,8 @@ def _words(record):
     """(order, put), device functions. `order` makes of a thread's four words, those of the values it has, four words as lanes of a
     product read them; threads of a pair exchange some. `put`: into shared memory, the word `at` being the group's first."""
     selector, mixed, spread, order = record.bytes, record.mixed, record.spread, record.order
-    neighbours = not spread and all(order[q] >> 2 == q >> 2 for q in range(8)) and all(order[q + 4] == order[q] + 4 for q in range(4))
+    alike = all(order[q] < 4 and order[q + 4] == order[q] + 4 for q in range(4))  # in both halves, and within them
+    neighbours = alike and not spread
     i0, i1, i2, i3 = (order.index(k) if neighbours else k for k in range(4))
     places = sum(place << 4 * q for q, place in enumerate((0, 2, 4, 6, 1, 3, 5, 7) if spread else order))
     first_places, second_places = places & 0xFFFF, places >> 16
@@ -131,8 +132,8 @@ def _words(record):
 
 
 def quantizer(record):
-    """Device function: a thread's 16 values, of which a group of 32 has two threads, into shared memory. column: of the group; wanted:
-    whether the matrix has it."""
+    """Device function: a thread's 16 values, of which a group of 32 has two threads, into shared memory. column: of the group;
+    wanted: whether the matrix has it."""
     offset, minimum, halves, meta = record.offset, record.minimum, record.halves, record.meta
     (order, put), first_of = _words(record), activations_at(record)
 
