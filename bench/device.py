@@ -59,8 +59,8 @@ def kernels(runner, only):
 
 
 def models(paths, steps):
-    """Each real model on the device beside the float32 reference, teacher-forced."""
-    from bench import gpu_models
+    """Each real model on the device beside the float32 reference, teacher-forced; then what the lab shows of it."""
+    from bench import gpu_models, lab_device
 
     rows = []
     for path in paths:
@@ -72,6 +72,8 @@ def models(paths, steps):
         text = f"  decode by {row['decode']}: log-probabilities off by {row['decode_logprob_error']:.4f} at most, chosen within "
         text += f"{row['decode_gap_std']:.4f} std of the best, repeats {'bit-equal' if row['decode_repeats'] else 'DIFFER'}"
         print(text, flush=True)
+        row["lab"] = lab_device.check(path)
+        print(lab_device.line(row["lab"]), flush=True)
     return rows
 
 
@@ -146,7 +148,7 @@ def main():
         body["kernels"], wrong = kernels(runner, options.only)
     found.close()
     body["models"] = models(options.model, 32)
-    wrong += sum(row["clear_wrong"] + (not row["repeats"]) for row in body["models"])
+    wrong += sum(row["clear_wrong"] + (not row["repeats"]) + row["lab"]["wrong"] for row in body["models"])
     if options.families:
         from bench import families_device
 

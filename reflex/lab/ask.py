@@ -4,14 +4,10 @@ One Looking per backend that was asked, kept by its Model. Refuses, before any w
 exist, and a text that is patched and longer than a batch.
 """
 
-import numpy as np
-
-from ..api import every_row
 from ..errors import InvalidInputError, UnsupportedError
-from ..program.records import BATCH
 from .lens import Lens, chosen_layers, lens
 from .patch import Patched, changes
-from .taps import HIDDEN, Taps, chosen, points
+from .taps import HIDDEN, WALKED, Taps, chosen, points
 from .trace import Trace, kept_rows, record
 from .walk import WALKS
 
@@ -22,8 +18,7 @@ class Looking:
     def __init__(self, session):
         self.session = session
         self.known = points(session.plan.program)
-        kind = WALKS.get(session.backend)
-        self.walk = kind and kind(session.plan)
+        self.walk = WALKS[session.backend](session.plan)
 
     def taps(self, names):
         """The Taps that `names` mean; without names all but the numbered steps."""
@@ -37,8 +32,9 @@ class Looking:
 
     def patch(self, text, given, names, rows):
         ids = self._ids(text)
-        if len(ids) > BATCH:
-            raise InvalidInputError("a text that is patched must fit one batch", f"at most {BATCH} tokens", f"{len(ids)} tokens")
+        if len(ids) > self.walk.batch:
+            expected = f"at most {self.walk.batch} tokens"
+            raise InvalidInputError("a text that is patched must fit one batch", expected, f"{len(ids)} tokens")
         return self._record(ids, names, rows, self._changes(given))
 
     def patched(self, given):
@@ -57,28 +53,17 @@ class Looking:
         wanted = chosen(self.known, names, self.session.backend)
         kept = kept_rows(rows, len(ids))
         self.session.forget()
-        found = record(self.walk, ids, wanted, kept, given) if self.walk else self._logits(ids, wanted, kept)
-        return Trace(*self._about(ids), tuple(kept.tolist()), found)
-
-    def _logits(self, ids, wanted, kept):
-        """What every backend can tell: the logits of each token."""
-        array = np.empty((len(kept), self.session.plan.vocabulary), np.float32)
-        places = {row: i for i, row in enumerate(kept.tolist())}
-        for row, logits in every_row(self.session, ids):
-            if row in places:
-                array[places[row]] = logits
-        array.setflags(write=False)
-        return {point.name: array for point in wanted}
+        return Trace(*self._about(ids), tuple(kept.tolist()), record(self.walk, ids, wanted, kept, given))
 
     def _walk(self):
-        if self.walk is None:
+        """The walk of a backend that can be stopped anywhere."""
+        if self.session.backend not in WALKED:
             raise UnsupportedError(
-                "this backend cannot be stopped between steps", " or ".join(WALKS), self.session.backend, remedy="name a backend"
+                "this backend cannot be stopped between steps", " or ".join(WALKED), self.session.backend, remedy="name a backend"
             )
         return self.walk
 
     def _changes(self, given):
-        self._walk()
         return changes(self.known, given, lambda known, name: chosen(known, name, self.session.backend))
 
     def _ids(self, text):

@@ -16,6 +16,7 @@ from ..quant.recipes import is_kept
 from ..sample import whole
 from .imatrix import Importance
 from .progress import progress
+from .taps import WALKED
 from .walk import WALKS
 from .windows import METHODS, Windows, not_numbers
 
@@ -92,8 +93,8 @@ class Collecting:
     """An importance matrix in the making: iterate over it, a step per window; `result()` is what is known at any time."""
 
     def __init__(self, session, text, window=0, chunks=0, output=False, datasets=()):
-        if session.backend not in WALKS:
-            expected, remedy = " or ".join(WALKS), "name a backend"
+        if session.backend not in WALKED:
+            expected, remedy = " or ".join(WALKED), "name a backend"
             raise UnsupportedError("this backend cannot be stopped between steps", expected, session.backend, remedy=remedy)
         self.session = session
         self.datasets = tuple(datasets)

@@ -8,10 +8,11 @@ walk, trace, patch and lens; the shapes of what they return are these.
 
 from fnmatch import fnmatchcase
 
+from ..backends.cuda.moments import moments
 from ..errors import InvalidInputError, UnsupportedError, closest
 from ..records import Record, table
 
-WALKED = ("reference", "cpu")  # backends that can be stopped between steps, see walk.py
+WALKED = ("reference", "cpu")  # backends that can be stopped between any two steps, see walk.py
 EVERYWHERE = (*WALKED, "cuda")
 ATTENTIONS = ("attention", "latent_attention")  # operations that have a pattern
 HIDDEN = ("embedding", "layers.*.residual_out", "final_norm")  # what `trace` reads where nothing is named
@@ -90,6 +91,11 @@ class Point:
         self.step = step
         self.backends = backends
 
+    def locate(self, found):
+        """Whether the cuda backend has it too; `found`: its moments."""
+        if self.kind in ("rows", "heads", "router") and self.at in found and self.buffer in found[self.at].buffers:
+            self.backends = EVERYWHERE
+
     def tap(self):
         return Tap(self.name, self.shape, self.meaning, self.backends)
 
@@ -111,6 +117,9 @@ def points(program):
         if step.op != "route":  # the router's words are experts, which not every number names
             shape = ("rows", program.widths[step.out])
             found.append(Point(f"steps.{number}.{step.out}", number + 1, step.out, shape, str(step)))
+    on_device = moments(program)
+    for point in found:
+        point.locate(on_device)
     return {point.name: point for point in found}
 
 

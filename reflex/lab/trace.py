@@ -6,12 +6,10 @@ Only what is asked for is copied, and nothing behind the last tap is computed. A
 import numpy as np
 
 from ..errors import InvalidInputError
-from ..program.records import BATCH
 from ..records import Markup, Record, bar, table
 from .patch import apply
 from .progress import progress
 from .shapes import kind_of_numbers, look, shape
-from .taps import head_product
 
 
 class Trace(Record):
@@ -105,16 +103,18 @@ def record(walk, ids, points, rows=None, changes=()):
     moments = sorted({p.at for p in (*points, *(c.point for c in changes)) if p.kind != "logits"})
     if "logits" in found:
         moments.append(len(walk.program.steps))
-    starts = range(0, kept[-1] + 1 if len(kept) else 0, BATCH)
+    starts = range(0, kept[-1] + 1 if len(kept) else 0, walk.batch)
     for number, (first, moment) in enumerate(progress([(f, m) for f in starts for m in moments], "parts")):
         if number % len(moments) == 0:
-            walk.plain(ids[first : first + BATCH], first)
+            walk.plain(ids[first : first + walk.batch], first)
             at, made = 0, {}
-            places = np.flatnonzero((kept >= first) & (kept < first + BATCH))
+            places = np.flatnonzero((kept >= first) & (kept < first + walk.batch))
             local = kept[places] - first
         if moment == len(walk.program.steps):
-            walk.run(at, head_product(walk.program))
-            scores(walk, local, found["logits"], places)
+            done = 0
+            for part in walk.scores(at, local):
+                found["logits"][places[done : done + len(part)]] = part
+                done += len(part)
             continue
         walk.run(at, moment)
         at = moment
@@ -139,12 +139,3 @@ def keep(point, array, places, values):
     array[:, places, :columns] = values[:, :, :columns]
     if values.shape[2] > columns:
         array[:, places, -1] = values[:, :, -1]
-
-
-def scores(walk, rows, array, places):
-    """Logits of some rows of the batch, whose final norm is there."""
-    tail = head_product(walk.program)
-    states, done = walk.read(walk.program.steps[tail].ins[0], tail)[rows].copy(), 0
-    for part in walk.finish(states):
-        array[places[done : done + len(part)]] = part
-        done += len(part)

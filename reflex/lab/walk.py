@@ -1,4 +1,5 @@
-"""A program run in parts, on the reference and on the cpu backend: between two steps its buffers can be read and overwritten.
+"""A program run in parts: on the reference and on the cpu backend its buffers can be read and overwritten between any two steps,
+on the cuda backend between two launches.
 
 The cpu backend reuses buffers and keeps quantized copies of them, so a walk has a table of steps of its own: the same kernels on
 the same addresses, each operation with the copies that it needs and a wait behind it. Results are those of the backend to the
@@ -12,18 +13,20 @@ import numpy as np
 from .. import native, quant
 from ..backends.cpu import SLOTS
 from ..backends.lowering import STEP_WORDS, Lowering
+from ..program.records import BATCH
 from ..quant.types import by_id
 from .taps import head_product
 
 
 class Walk:
-    """What both backends share; the other methods are theirs."""
+    """What all backends share; the other methods are theirs."""
 
     begin: Any
     run: Any
     read: Any
     load: Any
     most_logits: int  # rows of logits in memory at once
+    batch = BATCH  # most tokens taken up at once
 
     def __init__(self, plan):
         self.plan = plan
@@ -55,6 +58,12 @@ class Walk:
     def lens(self, states):
         """Logits that the model's own head makes of `states` of the residual stream, some rows at a time."""
         return self.head(self.program.layers[-1], self.program.steps[self.program.layers[-1]].ins[0], states)
+
+    def scores(self, at, rows):
+        """Yields the logits of some rows of the batch, of which `at` steps have run: some rows at a time."""
+        tail = head_product(self.program)
+        self.run(at, tail)
+        return self.finish(self.read(self.program.steps[tail].ins[0], tail)[rows].copy())
 
     def finish(self, states):
         """Logits of normed `states`, some rows at a time."""
@@ -159,4 +168,36 @@ def latent(rows, step):
     return rows[:, None], rows[:, None, : step.args["value_dim"]]
 
 
-WALKS = {"reference": ReferenceWalk, "cpu": CpuWalk}
+class DeviceWalk(Walk):
+    """Over the cuda backend: reads and writes what is there between two launches."""
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        from ..backends.cuda.parts import Parts
+
+        self.parts = Parts(plan)
+        self.batch = self.parts.batch
+        self.begin = self.parts.begin
+
+    def run(self, first, last):
+        """All launches before step `last`."""
+        self.parts.run(last)
+
+    def read(self, buffer, at):
+        """float32 [rows, columns] of a buffer once `at` steps have run; a copy."""
+        found = np.empty((self.parts.rows, self.program.widths[buffer]), np.float32)
+        self.parts.read(buffer, at, found.ctypes.data)
+        return found
+
+    def write(self, buffer, at, values):
+        values = np.ascontiguousarray(values, np.float32)
+        self.parts.write(buffer, at, values.ctypes.data)
+
+    def scores(self, at, rows):
+        """Yields the logits of some rows of the batch, one at a time."""
+        self.parts.run(len(self.program.steps))
+        for row in rows.tolist():
+            yield np.array(self.plan.logits(row), np.float32)[None]
+
+
+WALKS = {"reference": ReferenceWalk, "cpu": CpuWalk, "cuda": DeviceWalk}

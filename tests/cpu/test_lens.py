@@ -9,12 +9,12 @@ from tiny import MODELS, VOCABULARY, write
 
 import reflex
 from reflex.errors import InvalidInputError
-from reflex.lab import walk
+from reflex.lab.taps import WALKED
 
 IDS = np.random.default_rng(8).integers(3, VOCABULARY, 17).tolist()
 
 
-@pytest.fixture(params=tuple(walk.WALKS))
+@pytest.fixture(params=WALKED)
 def load(request, tmp_path):
     opened = []
 

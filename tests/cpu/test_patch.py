@@ -7,14 +7,14 @@ from tiny import VOCABULARY, write
 
 import reflex
 from reflex.errors import InvalidInputError, StateError, UnsupportedError
-from reflex.lab import walk
+from reflex.lab.taps import WALKED
 
 IDS, OTHER = (np.random.default_rng(seed).integers(3, VOCABULARY, 19).tolist() for seed in (5, 6))
 OWN = (*FAMILIES, "gpt-oss", "deci", "gpt2", "granite", "bailingmoe2", "olmo2")
 CLOSE = 1e-4  # largest difference / standard deviation, of F32 models
 
 
-@pytest.fixture(scope="module", params=tuple(walk.WALKS))
+@pytest.fixture(scope="module", params=WALKED)
 def load(request, tmp_path_factory):
     opened = {}
 

@@ -80,19 +80,28 @@ class Emulated:
         facts = self.images, self.multiprocessors, chain, self.file, self.program, memory
         lowering(self.program)(*facts, len(ids), len(outputs), reach, tree).lower()
         self._allocate()
+        self.accept(ids, first_slot, positions, shared, branch, outputs)
+        self.launch(chain)
+        count = len(outputs) * self.program.vocabulary
+        logits = self._view(memory.logits(len(outputs)), numpy.float32)[:count]
+        return logits.reshape(len(outputs), -1).copy()
+
+    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+        """Write a batch where launches read it."""
+        memory = self.memory
         cells = self._view(memory.cells, numpy.int32)
         plain = next((row for row, start in enumerate(branch) if start), len(branch))
         cells[:5] = len(ids), first_slot, len(outputs), 0, plain
         for number, values in enumerate((ids, positions, shared, branch, outputs)):
             start = CELLS + number * memory.rows
             cells[start : start + len(values)] = values
-        for kernel, grid, values, dynamic in chain:
+
+    def launch(self, rows):
+        """Do launches of a chain."""
+        for kernel, grid, values, dynamic in rows:
             self.used[kernel.name] = self.used.get(kernel.name, 0) + 1
             arguments = [self._argument(letter, value) for letter, value in zip(kernel.letters, values, strict=True)]
             self._launch(kernel, grid, arguments, dynamic)
-        count = len(outputs) * self.program.vocabulary
-        logits = self._view(memory.logits(len(outputs)), numpy.float32)[:count]
-        return logits.reshape(len(outputs), -1).copy()
 
     def follow(self, ids, first_slot=0, step=0):
         """Logits behind the last of `ids`, which continue a plain text; in batches of `step` tokens (0: one batch)."""
@@ -132,4 +141,3 @@ class Emulated:
         if value == self.memory.pages:
             return Addresses(self.pages)
         return self._view(value, dtype)
-

@@ -1,1 +1,1 @@
-"""The CUDA backend: precompiled kernels launched through the driver; nothing here is imported before a device is asked for."""
+"""The CUDA backend: precompiled kernels launched through the driver; not imported before a device, or what it shows, is needed."""

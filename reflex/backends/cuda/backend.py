@@ -102,10 +102,14 @@ class Plan:
         facts = self.image, self.multiprocessors, chain, self.file, self.program, self.memory
         return lowering(self.program)(*facts, *shape).lower()
 
-    def settle(self, chain):
-        """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there (of experts
-        that stayed in the file, see `_complete`)."""
+    def settle(self, chain, whole=False):
+        """Make a chain ready to run: every buffer it names is allocated, every address absolute, every weight there; with `whole`
+        those of experts too that stayed in the file (see `_complete`)."""
+        if whole:
+            self.gpu.plan_upload(False)
         self._settle(chain)
+        if whole:
+            self._complete()
         self._arrive()
 
     def _complete(self):
@@ -205,26 +209,13 @@ class Plan:
     def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=False):
         """Compute one batch; see cpu.Plan.evaluate. Returns before the device has finished. A `steady` batch takes longer than
         others where it is small; branches need not be in one, runs do."""
-        memory, count = self.memory, len(ids)
-        if first_slot + count > self.context:
-            raise ContextOverflowError(
-                "the context is full", f"at most {self.context} tokens", first_slot + count, remedy="raise --ctx"
-            )
-        if not 0 < count <= memory.rows or len(outputs) > memory.most_wanted:
-            found = f"{count} tokens, {len(outputs)} rows of logits"
-            raise InternalError("a batch has the wrong size", f"1 to {memory.rows} and at most {memory.most_wanted}", found)
-        embedded = self.file.tensors[self.program.steps[0].weights[0]].shape[1]
-        if min(ids) < 0 or max(ids) >= embedded:
-            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
-        wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
+        count = len(ids)
+        self.check(ids, first_slot, outputs)
         reach = reach_of(first_slot + count) if steady or runs else 0
         if self.gpu.stacks:
             self._choose_experts(count)
-        shape = self._shape(count, len(wanted), reach, reach > 0 and any(branch), self.experts is not None)
-        self.grow(first_slot + count)
-        self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs)
-        self.logits_at, self.stats_at = memory.logits(len(wanted)), memory.stats_of(len(wanted))
-        self.wanted, self.fetched, self.answered = len(outputs), -1, False
+        shape = self._shape(count, len(outputs) or 1, reach, reach > 0 and any(branch), self.experts is not None)
+        self.accept(ids, first_slot, positions, shared, branch, outputs, runs)
         shape.runs += 1
         if self.experts is not None:
             self.experts.run(self, shape)
@@ -238,6 +229,29 @@ class Plan:
             shape.chain.run(shape.first, shape.last)
         else:
             self._run_behind_upload(shape)
+
+    def check(self, ids, first_slot, outputs):
+        """Refuse a batch that cannot be computed."""
+        memory, count = self.memory, len(ids)
+        if first_slot + count > self.context:
+            raise ContextOverflowError(
+                "the context is full", f"at most {self.context} tokens", first_slot + count, remedy="raise --ctx"
+            )
+        if not 0 < count <= memory.rows or len(outputs) > memory.most_wanted:
+            found = f"{count} tokens, {len(outputs)} rows of logits"
+            raise InternalError("a batch has the wrong size", f"1 to {memory.rows} and at most {memory.most_wanted}", found)
+        embedded = self.file.tensors[self.program.steps[0].weights[0]].shape[1]
+        if min(ids) < 0 or max(ids) >= embedded:
+            raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
+
+    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+        """Send a batch to the device, for launches that were settled before."""
+        memory, count = self.memory, len(ids)
+        wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
+        self.grow(first_slot + count)
+        self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs)
+        self.logits_at, self.stats_at = memory.logits(len(wanted)), memory.stats_of(len(wanted))
+        self.wanted, self.fetched, self.answered = len(outputs), -1, False
 
     def _run_behind_upload(self, shape):
         """The launches of the first evaluation, each part as soon as its weights are there: the rest is still on its way."""

@@ -79,11 +79,18 @@ ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an 
 
 def fuse(steps, selecting):
     """The list of fused records of `steps`. `selecting`: some rows are not wanted, so that `select` has work to do."""
+    return [record for _, record in fused(arranged(steps, selecting), set())]
+
+
+def arranged(steps, selecting):
+    """The steps in the order in which `fused` looks at them."""
     steps = _select_after_attention(steps) if selecting else [step for step in steps if step.op != "select"]
-    steps = _temper_before_rope(steps)
+    return _temper_before_rope(steps)
+
+
+def fused(steps, taken):
+    """Yields (number of its first step, record). `taken` gets the numbers of the steps that records do besides."""
     experts = _experts(steps)
-    taken = set()
-    out = []
     for at, step in enumerate(steps):
         if at in taken:
             continue
@@ -97,8 +104,7 @@ def fuse(steps, selecting):
                 continue
         elif step.op == "attention":
             found = _attention(steps, at)
-        out.append(found or Plain(step))
-    return out
+        yield at, found or Plain(step)
 
 
 def _experts(steps):
