@@ -4,8 +4,6 @@ The launches are those of the backend as they are; between two of them (moments.
 the output matrix reads, which its product does itself, is written down by one launch more. Imported by the lab alone.
 """
 
-from typing import Any
-
 from ...errors import InternalError
 from .launch import Chain
 from .lowering import lowering
@@ -14,44 +12,41 @@ from .moments import NORM, final_norm, moments, segment
 CHAINS = 2  # batch sizes whose launches are kept
 
 
-Mixed: Any = object  # with a Lowering
-
-
-class Marked(Mixed):
-    """What a Lowering is mixed with so that it remembers where the launches of every record end."""
-
-    def lower(self):
-        self.rows_after = {}  # (first step of a segment, number of a record or NORM) -> row of the chain
-        self.starts = {}  # row where the launches of a segment start -> its first step
-        self.norm, self.norm_at = final_norm(self.program), None
-        return super().lower()
-
-    def _lower(self, first, last):
-        self.starts[len(self.chain)] = first
-        for k, (record, _) in enumerate(segment(self.program.steps[first:last])):
-            if self.norm is not None and getattr(record, "norm", None) is self.norm:
-                self._write_norm(first)
-            getattr(self, "_" + type(record).__name__.lower())(record)
-            self.rows_after[first, k] = len(self.chain)
-
-    def _copy(self, template, first):
-        shift, known = len(self.chain) - template.start, self.starts[template.start]
-        super()._copy(template, first)
-        for begin, k in [key for key in self.rows_after if key[0] == known]:
-            self.rows_after[first, k] = self.rows_after[begin, k] + shift
-
-    def _write_norm(self, first):
-        step = self.norm
-        source, rows = self._at(step.ins[0])
-        self.norm_at = self.memory.named("norm of the lab", 4 * self.memory.rows * self._width(step.out))
-        values = source, self._floats(step), self.norm_at, self._width(step.out), float(step.args["eps"])
-        self._add("rmsnorm", (rows,), values)
-        self.rows_after[first, NORM] = len(self.chain)
-
-
 def marked(program):
-    """The Lowering of a program that remembers."""
-    return type("Marked", (Marked, lowering(program)), {})
+    """The Lowering of a program, as a class that remembers where launches end."""
+
+    class Marked(lowering(program)):
+        """It has in `rows_after` where the launches of every record end."""
+
+        def lower(self):
+            self.rows_after = {}  # (first step of a segment, number of a record or NORM) -> row of the chain
+            self.starts = {}  # row where the launches of a segment start -> its first step
+            self.norm, self.norm_at = final_norm(self.program), None
+            return super().lower()
+
+        def _lower(self, first, last):
+            self.starts[len(self.chain)] = first
+            for k, (record, _) in enumerate(segment(self.program.steps[first:last])):
+                if self.norm is not None and getattr(record, "norm", None) is self.norm:
+                    self._write_norm(first)
+                getattr(self, "_" + type(record).__name__.lower())(record)
+                self.rows_after[first, k] = len(self.chain)
+
+        def _copy(self, template, first):
+            shift, known = len(self.chain) - template.start, self.starts[template.start]
+            super()._copy(template, first)
+            for begin, k in [key for key in self.rows_after if key[0] == known]:
+                self.rows_after[first, k] = self.rows_after[begin, k] + shift
+
+        def _write_norm(self, first):
+            step = self.norm
+            source, rows = self._at(step.ins[0])
+            self.norm_at = self.memory.named("norm of the lab", 4 * self.memory.rows * self._width(step.out))
+            values = source, self._floats(step), self.norm_at, self._width(step.out), float(step.args["eps"])
+            self._add("rmsnorm", (rows,), values)
+            self.rows_after[first, NORM] = len(self.chain)
+
+    return Marked
 
 
 class Parts:
