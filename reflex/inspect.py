@@ -9,6 +9,8 @@ memory, tokenizer, types, tensors, keys, notes.
 
 from .arch import load_spec
 from .errors import ReflexError
+from .fits import fits
+from .fits import lines as fits_lines
 from .gguf.layout import ARRAY, STRING, type_name
 from .gguf.reader import open_model
 from .program import build
@@ -87,7 +89,7 @@ def _run(file):
     """The parts `run` and `memory`: whether this engine runs the file, as what, and the bytes it takes."""
     weights = sum(t.nbytes for t in file.tensors.values())
     memory = {"weights_bytes": weights, "active_bytes": None, "cache_values_per_token": None, "cache_bytes_per_token": None}
-    memory |= {"context_length": None, "state_bytes": None, "state_places": None}
+    memory |= {"context_length": None, "state_bytes": None, "state_places": None, "fits": None}
     try:
         spec = load_spec(file)
         program = build(spec)
@@ -100,10 +102,11 @@ def _run(file):
     memory["context_length"] = program.context_length
     memory["state_bytes"] = 4 * sum(program.states)
     memory["state_places"] = PLACES if program.states else 0
+    memory["fits"] = fits(file, program, weights)
     run = {
         "supported": True,
         "reason": None,
-        "backends": ["cpu", "reference"],
+        "backends": ["cpu", *(["cuda"] if memory["fits"]["cuda"]["supported"] else []), "reference"],
         "layers": len(program.layers) - 1,
         "width": program.width,
         "vocabulary": program.vocabulary,
@@ -323,6 +326,7 @@ def _run_lines(d):
         f"  memory     weights {size(memory['weights_bytes'])}{active}; cache {size(each)} per token in f32, "
         f"{size(each * context)} for all {context} tokens of context",
         *_state_lines(memory),
+        *fits_lines(memory["fits"], size),
     ]
 
 

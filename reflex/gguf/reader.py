@@ -31,7 +31,7 @@ class File:
         self.tensors = first.tensors  # name -> Tensor, in file order
         self.own = len(shards)  # the first so many shards are the model's; those behind came by `overlay`
         self.overlaid = ()  # names of the tensors that lie in them
-        self.adapters = None  # what was laid beside the model (lora.py)
+        self.adapters = None  # what was laid beside the model (reflex/lora)
         self._ahead = None
 
     def has(self, key):

@@ -4,21 +4,22 @@ W has.
 The steps are those that programs have anyway, so no backend knows of adapters, and W is never expanded. A stack of experts has a
 stack of A and of B. What adapts the table of embeddings is stored the other way round, a row of A for every token: E + scale A B',
 where B' is B transposed; where that table is the output matrix too, it is adapted there as well. Called by the emitters, by way of
-Program; lora.py makes the records.
+Program; reflex/lora makes the records.
 """
 
 
 class Part:
     """What one adapter adds to one matrix: names of tensors of the program's file."""
 
-    __slots__ = ("a", "b", "rank", "scale", "turned")
+    __slots__ = ("a", "b", "heads", "rank", "scale", "turned")
 
-    def __init__(self, a, b, rank, scale, turned=None):
+    def __init__(self, a, b, rank, scale):
         self.a = a  # ne = [in, rank], of embeddings [rank, vocabulary]
         self.b = b  # ne = [rank, out]
         self.rank = rank
         self.scale = scale  # of the product, alpha / rank applied
-        self.turned = turned  # of embeddings: b transposed, ne = [out, rank]
+        self.turned = None  # of embeddings: b transposed, ne = [out, rank]
+        self.heads = None  # of latent attention: {rows of the matrix: (A, B, rows of B)}, each with a matrix for every head
 
 
 class Adapters:
@@ -57,6 +58,17 @@ class Adapters:
             rows = {} if matrix.rows is None else {"rows": matrix.rows}
             program.emit("expert_linear", low, (source, routes), (part.a, None), {"used": used})
             program.emit("expert_linear", high, (low, routes), (part.b, None), {"used": used} | rows)
+            program.emit("add", out, (out, high), (), {"scale": part.scale})
+
+    def of_heads(self, program, out, source, matrix, heads, head_dim):
+        """Behind the product with a matrix for each head."""
+        for part in self._of(matrix.weight):
+            a, b, rows = part.heads[matrix.rows]
+            low = program.buffer("lora", heads * part.rank)
+            high = program.buffer("adapted", program.widths[out])
+            program.emit("head_linear", low, (source,), (a,), {"heads": heads, "head_dim": head_dim})
+            args = {"heads": heads, "head_dim": part.rank} | ({} if rows is None else {"rows": rows})
+            program.emit("head_linear", high, (low,), (b,), args)
             program.emit("add", out, (out, high), (), {"scale": part.scale})
 
     @staticmethod

@@ -55,3 +55,5 @@ def emit_heads(program, layer, out, source, head_dim, matrix, transposed):
     if transposed:
         args["transposed"] = True
     program.emit("head_linear", out, (source,), (matrix.weight,), args)
+    if program.adapters:
+        program.adapters.of_heads(program, out, source, matrix, layer.heads, head_dim)

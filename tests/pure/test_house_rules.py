@@ -19,7 +19,7 @@ LAYERS = {  # a module imports only from its own or lower layers; the first two 
     4: ("backends",),
     5: ("weights", "snapshots", "state", "lora"),
     6: ("session",),
-    7: ("open", "tree", "score", "generate", "constrain", "check", "inspect"),
+    7: ("open", "tree", "score", "generate", "constrain", "check", "fits", "inspect"),
     8: ("api", "timeline", "lab", "client"),
     9: ("cli", "worker", "tools", "examine", "measure", "tables", "energy", "integrations", "__main__"),
     10: ("sidecar",),

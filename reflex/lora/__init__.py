@@ -6,18 +6,13 @@ program/adapters.py says what is computed. Refuses, all of it named in one Adapt
 shapes, and what no step of the model's program multiplies by. Called by open.py, where an adapter is asked for.
 """
 
-from posix import close as _close
-from posix import ftruncate, pwrite
-
-from . import native
-from .arch import names
-from .backends.sections import rearrange
-from .errors import AdapterError, InvalidInputError, ModelFileError, closest
-from .gguf import writer
-from .gguf.header import Tensor, open_header
-from .gguf.limits import ALIGNMENT_DEFAULT
-from .program.adapters import Adapters, Part
-from .quant.types import by_id
+from .. import native
+from ..arch import load_spec, names
+from ..errors import AdapterError, InvalidInputError, ModelFileError, closest
+from ..gguf.header import Tensor, open_header
+from ..program.adapters import Adapters, Part
+from ..quant.types import by_id
+from . import rearranged
 
 ENDS = ".lora_a", ".lora_b"
 NEUTRAL = (names.ROPE_FREQS, names.ROPE_LONG, names.ROPE_SHORT)  # tensors of the base model that converters copy along
@@ -119,14 +114,22 @@ class Laid:
         self.problems = []  # (what, tensor name, adapter)
         self.parts = {}
         self.tensors = {}
-        self.descriptors = []
+        self.made = rearranged.Rearranged()
+        self.latent = {}  # names of the matrices of latent attention -> their layer
         self.adapters = []
+        for layer in load_spec(file).layers:
+            if layer.latent:
+                self.latent.update(dict.fromkeys((layer.latent.k_b.weight, layer.latent.v_b.weight), layer))
         try:
             for path, scale in wanted:
                 adapter = Adapter(path, scale)
                 self.adapters.append(adapter)
                 self._take(adapter, len(self.adapters) - 1, note)
-            headers = [adapter.header for adapter in self.adapters] + self._turned()
+            headers = [adapter.header for adapter in self.adapters]
+            made = self.made.header()
+            if made:
+                headers.append(made)
+                self.tensors.update(made.tensors)
         except BaseException:
             self.close()
             raise
@@ -146,11 +149,15 @@ class Laid:
             if problem:
                 self.problems.append((problem, name, adapter))
                 continue
-            a, b = (self._add(f"adapter {number}: {name}{end}", pair[end]) for end in ENDS)
+            own = f"adapter {number}: {name}"
+            a, b = (self._add(own + end, pair[end]) for end in ENDS)
             rank = b.shape[0]
-            scale = adapter.scale * (adapter.alpha / rank if adapter.alpha else 1.0)
-            turned = f"adapter {number}: {name} turned" if is_table(name) else None
-            self.parts.setdefault(name, []).append(Part(a.name, b.name, rank, scale, turned))
+            part = Part(a.name, b.name, rank, adapter.scale * (adapter.alpha / rank if adapter.alpha else 1.0))
+            if is_table(name):
+                part.turned = rearranged.turned(self.made, own, b)
+            elif name in self.latent:
+                part.heads = rearranged.of_heads(self.made, own, name, self.latent[name], a, b)
+            self.parts.setdefault(name, []).append(part)
 
     def _add(self, name, tensor):
         """A tensor of an adapter under a name of its own."""
@@ -190,23 +197,6 @@ class Laid:
             return f"{list(own.shape)} needs {shapes}, has {list(a)} and {list(b)}"
         return None
 
-    def _turned(self):
-        """Headers of a file in memory that holds the second halves of embeddings transposed; none where none is needed."""
-        parts = [part for found in self.parts.values() for part in found if part.turned]
-        if not parts:
-            return []
-        rows = [(part.turned, 0, self.tensors[part.b].shape[::-1], 4 * self.tensors[part.b].elements) for part in parts]
-        start, offsets = writer.header({}, rows, ALIGNMENT_DEFAULT)
-        descriptor = _memory_file()
-        self.descriptors.append(descriptor)
-        pwrite(descriptor, start, 0)
-        for part, offset, row in zip(parts, offsets, rows, strict=True):
-            pwrite(descriptor, transposed(self.tensors[part.b]), offset)
-            ftruncate(descriptor, offset + row[3])
-        header = open_header(f"/proc/self/fd/{descriptor}")
-        self.tensors.update(header.tensors)
-        return [header]
-
     def used(self, taken):
         """Raise for all that does not fit, once a program has `taken` what it multiplies by."""
         for adapter in self.adapters:
@@ -229,15 +219,7 @@ class Laid:
         self.release()
 
     def release(self):
-        for descriptor in self.descriptors:
-            _close(descriptor)
-        self.descriptors.clear()
-
-
-def _memory_file():
-    from posix import memfd_create
-
-    return memfd_create("reflex adapter", 1)  # MFD_CLOEXEC
+        self.made.release()
 
 
 def is_table(name):
@@ -249,19 +231,6 @@ def _trimmed(shape):
     while len(shape) > 1 and shape[-1] == 1:
         shape = shape[:-1]
     return tuple(shape)
-
-
-def transposed(tensor):
-    """float32 bytes of a matrix, its columns one after the other."""
-    library, (columns, rows) = native.library(), tensor.shape
-    room = native.alloc(8 * tensor.elements, "an adapter")
-    try:
-        getattr(library, "decode_" + by_id(tensor.type).name)(tensor.address, room.address, tensor.elements)
-        target = room.address + 4 * tensor.elements
-        rearrange(library, room.address, target, 4, 4, (columns, 4, 4 * rows), (rows, 4 * columns, 4))
-        return native.bytes_at(target, 4 * tensor.elements)
-    finally:
-        room.free()
 
 
 def listed(problems):

@@ -1,0 +1,115 @@
+"""What fits where, from a file alone: the bytes that each backend takes, and the longest context that they leave room for.
+
+Touches no device: the cuda backend's memory is laid out here as that backend lays it out, before it asks for any. Sizes of GPUs
+are those that are sold; of the machine at hand its own memory counts. Called by inspect.
+"""
+
+from .backends.cuda.lowering import lowering
+from .backends.cuda.memory import SLOTS, Layout, Memory
+from .errors import ReflexError
+from .program.records import BATCH, PLACES
+
+GPUS = 8, 12, 16, 24, 32, 48, 80, 140  # GiB
+DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels and what the driver keeps for itself; assumed, not asked
+LOGITS_BYTES = 32 << 20  # of the cpu backend, at most
+
+
+def fits(file, program, weights):
+    """{backend: what it takes and what fits}. `weights`: bytes of all tensors."""
+    return {"cpu": on_cpu(program, weights), "cuda": on_cuda(file, program)}
+
+
+def on_cpu(program, weights):
+    """Weights stay in the page cache, read where they lie; the cache is touched as far as it is used."""
+    rows = min(BATCH, program.context_length)
+    logits = min(LOGITS_BYTES, 4 * rows * program.vocabulary)
+    own = 4 * rows * sum(width for name, width in program.widths.items() if name != "logits") + logits
+    own += 4 * PLACES * sum(program.states)
+    each = 4 * sum(heads * (keys + values) for heads, keys, values in program.caches)
+    total, available = machine()
+    room = None if total is None else total - own
+    return {
+        "weights_bytes": weights,
+        "fixed_bytes": own,
+        "bytes_per_token": each,
+        "machine_bytes": total,
+        "available_bytes": available,
+        "weights_fit": None if room is None else weights <= room,
+        "context": None if room is None else longest(room - weights, each, 1, program.context_length),
+    }
+
+
+def on_cuda(file, program):
+    """Weights, activations and pages of the cache lie on the device. `context`: tokens per size of a GPU; 0: it does not fit."""
+    try:
+        lowering(program)
+    except ReflexError as error:
+        return {"supported": False, "reason": str(error)}
+    layout = Layout(file)
+    memory = Memory(layout, program, program.context_length)
+    fixed, page = memory.seal()[1], memory.page_bytes
+    rooms = {size: (size << 30) - DRIVER_BYTES - layout.size - fixed for size in GPUS}
+    return {
+        "supported": True,
+        "reason": None,
+        "weights_bytes": layout.size,
+        "fixed_bytes": fixed,
+        "page_bytes": page,
+        "page_tokens": SLOTS,
+        "driver_bytes": DRIVER_BYTES,
+        "context": {f"{size} GiB": longest(room, page, SLOTS, program.context_length) for size, room in rooms.items()},
+    }
+
+
+def longest(room, each, tokens, most):
+    """The longest context that `room` bytes hold, where `tokens` take `each` bytes."""
+    if room < each:
+        return 0
+    return min(most, room // each * tokens) if each else most
+
+
+def machine():
+    """(bytes of memory, those that are free or could be), None where the system does not say."""
+    found = {}
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                found[name] = int(value.split()[0]) << 10
+    except (OSError, ValueError, IndexError):
+        return None, None
+    return found.get("MemTotal"), found.get("MemAvailable")
+
+
+def lines(found, size):
+    """The same as lines of text; `size` words bytes."""
+    return [f"  cpu        {_cpu(found['cpu'], size)}", f"  cuda       {_cuda(found['cuda'], size)}"]
+
+
+def _cpu(found, size):
+    each = found["bytes_per_token"]
+    taken = f"weights {size(found['weights_bytes'])} in the page cache, {size(found['fixed_bytes'])} and {size(each)} per token"
+    if found["machine_bytes"] is None:
+        return taken
+    has = f"this machine has {size(found['machine_bytes'])}"
+    if found["available_bytes"] is not None:
+        has += f", {size(found['available_bytes'])} of it free"
+    if not found["weights_fit"]:
+        return f"{taken}: too large, {has}, so every token reads weights from the disk again"
+    return f"{taken}: {found['context']} tokens of context fit, {has}"
+
+
+def _cuda(found, size):
+    if not found["supported"]:
+        return f"no: {found['reason']}"
+    taken = f"weights {size(found['weights_bytes'])}, {size(found['fixed_bytes'])} and {size(found['page_bytes'])}"
+    taken += f" per {found['page_tokens']} tokens"
+    fitting = {name: tokens for name, tokens in found["context"].items() if tokens}
+    if not fitting:
+        return f"{taken}: fits no GPU of up to {GPUS[-1]} GiB"
+    shown, most = [], max(fitting.values())
+    for name, tokens in fitting.items():
+        shown.append(f"{tokens} tokens in {name}")
+        if tokens == most:
+            break
+    return f"{taken}: {', '.join(shown)}"
