@@ -56,6 +56,9 @@ class Product(products.Products):
     def halves(self):
         return self.named("halves", 2 * self.tokens * self.shape[1]), self.named("factors", 4 * self.tokens)
 
+    def rest(self):
+        return self.named("rest", 2 * self.tokens * self.shape[1]), self.named("factors of the rest", 4 * self.tokens)
+
     def close(self):
         for address in self.buffers.values():
             self.gpu.free(address)

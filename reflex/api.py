@@ -19,20 +19,23 @@ from .timeline import Timeline, constrained
 ROWS = 32  # rows of logits computed at once: bounds the memory beside the caller's own array
 
 
-def load(path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy", lora=()):
+def load(
+    path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy", expert_memory="", lora=()
+):
     """Open a GGUF file (a path, or `demo`) and return a Model.
 
     `backend`: auto, cpu, cuda or reference. `context`: tokens, by default the model's own limit. `threads`: by default the
     cores this process may use. `device` (number or UUID), `weights` (quantized, f16, f32) and `experts` (lazy: those of a
-    mixture go to the device when a batch asks for them, if it asks for few; eager: at once) concern cuda. `lora`: adapter
-    files, each a path, or a pair (path, scale), applied beside the weights as they are. Raises one error
-    of `reflex.ReflexError`'s tree, naming what was expected and what to do."""
+    mixture go to the device when a batch asks for them, if it asks for few; eager: at once) concern cuda, and so does
+    `expert_memory`: bytes, or a text like 8G, that experts may take on the device; empty for no limit. `lora`: adapter files,
+    each a path, or a pair (path, scale), applied beside the weights as they are. Raises one error of `reflex.ReflexError`'s tree,
+    naming what was expected and what to do."""
     from posix import fspath
 
     from .open import open_model
 
     options = {"backend": backend, "context": context, "threads": threads}
-    options |= {"device": device, "weights": weights, "experts": experts, "lora": lora}
+    options |= {"device": device, "weights": weights, "experts": experts, "expert_memory": expert_memory, "lora": lora}
     return Model(*open_model(fspath(path), **options), options=options)
 
 

@@ -16,22 +16,22 @@ MOST_THREADS = 16  # more only wait for each other at the barriers between steps
 
 
 def open_model(
-    path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy",
+    path, backend="auto", context=None, threads=None, device="", weights="quantized", experts="lazy", expert_memory="",
     mark=None, note=None, prompt=None, change=None, lora=(),
 ):  # fmt: skip
     """Open a model; returns (file, tokenizer, session).
 
     `context`: tokens, None or 0 for the model's own limit. `threads`: None or 0 for the cores this process may use. `device`,
-    `weights`, `experts`: which GPU, how weights lie on it and when experts get there; only cuda reads them. `mark`: called with
-    the name of each phase that ends here (header, tokenizer, program, kernels). `note`: called with a line for the person.
-    `prompt`: a text, or what makes one of (file, tokenizer), to encode on the way, so that its tokens are known before anything
-    is prepared for computing. `change`: called with the file before anything is made of it (see File.overlay). `lora`: adapters,
-    each FILE, FILE=SCALE or (path, scale).
+    `weights`, `experts`, `expert_memory`: which GPU, how weights lie on it, when experts get there and how much of it they may
+    take; only cuda reads them. `mark`: called with the name of each phase that ends here (header, tokenizer, program, kernels).
+    `note`: called with a line for the person. `prompt`: a text, or what makes one of (file, tokenizer), to encode on the way, so
+    that its tokens are known before anything is prepared for computing. `change`: called with the file before anything is made of
+    it (see File.overlay). `lora`: adapters, each FILE, FILE=SCALE or (path, scale).
     Raises the errors of the reader, the families, the tokenizer and the backend; all of them before computing."""
     mark, note = mark or _ignore, note or _ignore
     name = choice.resolve(backend)
-    workers = thread_count(threads)
-    gpu = _start_gpu(device, weights, experts) if name == "cuda" else None
+    workers, limit = thread_count(threads), choice.memory_size(expert_memory, "--expert-memory")
+    gpu = _start_gpu(device, weights, experts, limit) if name == "cuda" else None
     file = None
     try:
         file = reader.open_model(demo.resolve(path))
@@ -64,10 +64,10 @@ def open_model(
     return file, tokenizer, Session(plan, tokenizer, file.path, name, longest, encoded)
 
 
-def _start_gpu(device, weights, experts):
+def _start_gpu(device, weights, experts, limit):
     from .backends.cuda.gpu import Gpu
 
-    return Gpu(device, weights, experts)
+    return Gpu(device, weights, experts, limit)
 
 
 def _plan(name, asked, gpu, note, arguments, workers):

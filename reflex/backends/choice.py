@@ -22,6 +22,24 @@ def resolve(name):
     return name
 
 
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def memory_size(text, where):
+    """Bytes that a number, or a text like 512M, 8G or 1.5GiB, means; 0 for an empty text."""
+    if text == "":
+        return 0
+    word = str(text).strip().upper().removesuffix("B").removesuffix("I")
+    number, unit = (word[:-1], word[-1:]) if word[-1:] in UNITS else (word, "")
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (ValueError, OverflowError, KeyError):
+        size = 0
+    if not 0 < size < 1 << 60:
+        raise InvalidInputError("this is no amount of memory", "bytes, or a number with K, M, G or T", repr(text), where)
+    return size
+
+
 def gpu_shown():
     """Whether this machine seems to have a CUDA device that is not hidden: cheap, touches no driver, can be wrong."""
     return not settings.devices_hidden() and any(map(_exists, NODES))

@@ -28,6 +28,7 @@ ENGINE = (  # every command that runs a model
     ("--device", "text", "", "Which GPU: its number, or a UUID (GPU-..., MIG-...); empty takes the first."),
     ("--weights", ("quantized", "f16", "f32"), "quantized", "How weights lie on the GPU: as in the file, or expanded."),
     ("--experts", ("lazy", "eager"), "lazy", "When the experts of a mixture go to the GPU: when they are asked for, or at once."),
+    ("--expert-memory", "text", "", "Most GPU memory for experts, like 8G; the least used then make room. Empty: no limit."),
     ("--lora", "texts", (), "An adapter: FILE, or FILE=SCALE; may be given several times."),
 )
 ENERGY = ("--energy", "switch", False, "Joules that the GPU takes, idle subtracted; 2 s longer, implies --timings.")

@@ -17,7 +17,7 @@ import json
 from reflex import native
 from reflex.open import open_model
 from reflex.sample import Sampling
-file, _, session = open_model({path!r}, "cuda", 1024, experts={experts!r})
+file, _, session = open_model({path!r}, "cuda", 1024, experts={experts!r}, expert_memory={most!r})
 plan = session.plan
 plan._open()
 real = plan.device.copy_out
@@ -51,7 +51,31 @@ def here():
 def step(rows, *experts):
     chosen[:] = experts
     plan.evaluate([1] * rows, 0, list(range(rows)), [0] * rows, [0] * rows, list(range(rows)))
-    return here()
+    return held() if plan.gpu.slots else here()
+
+def held():
+    \"\"\"{{expert: slot}} of every layer, where its bytes lie.\"\"\"
+    plan.device.synchronize()
+    found = []
+    for mixture in plan.experts.mixtures.values():
+        for shard, offset, place, bytes in mixture.parts:
+            for expert, slot in mixture.here.items():
+                source = shard.start + offset + expert * bytes
+                assert native.bytes_at(plan.gpu.base + place + slot * bytes, bytes) == native.bytes_at(source, bytes)
+        found.append(mixture.here)
+    assert all(one == found[0] for one in found), found
+    return sorted(found[0])
+
+seen = []  # places of experts in the lists that launches see, of the first layer only
+
+def copy_in(target, source, bytes, real=plan.device.copy_in):
+    real(target, source, bytes)
+    if plan.experts and source in (plan.experts._seen, plan.experts._routes):
+        values = native.view(source, bytes // 4, "f").tolist()
+        rows = [values[at : at + {used}] for at in range({used}, len(values), 2 * {used})]
+        seen.append([int(value) for row in rows for value in row])
+
+plan.device.copy_in = copy_in
 
 def follow():
     return len(list(plan.follow(1, 3, Sampling(), 1, [1], (5,), 2)))
@@ -82,10 +106,10 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def run(library, model, tmp_path):
-    def run(body, experts="lazy", path=model, **settings):
+    def run(body, experts="lazy", path=model, most="", **settings):
         log = tmp_path / "calls.log"
         log.unlink(missing_ok=True)
-        code = RUN.format(path=str(path), experts=experts, count=EXPERTS, used=USED, body=body)
+        code = RUN.format(path=str(path), experts=experts, most=most, count=EXPERTS, used=USED, body=body)
         done = fake.python(code, fake.environment(library, log, **settings))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout), log.read_text().splitlines()
@@ -154,3 +178,60 @@ def test_a_file_that_shrinks_meanwhile_is_one_error(run, model, tmp_path):
 def test_a_driver_that_fails_is_one_error(run, failing):
     with pytest.raises(AssertionError, match=r"reflex\.errors"):
         run("step(1, [3, 9])", FAIL=failing)
+
+
+LAYERS, EACH = 3, 3 * 256 * 272  # of the model; bytes of an expert, in Q8_0
+
+
+def room(slots):
+    return LAYERS * slots * EACH
+
+
+def test_the_least_used_experts_make_room(run):
+    (first, second, third, seen, bytes), _ = run(
+        "step(1, [3, 9]), step(1, [9, 5]), step(1, [7, 9]), seen, plan.gpu.layout.size", most=str(room(3))
+    )
+    assert first == [3, 9] and second == [3, 5, 9] and third == [5, 7, 9]
+    each = [[[0, 1], [3, 9]], [[1, 2], [9, 5]], [[0, 1], [7, 9]]]  # slots for the launches, then the experts again
+    assert seen == [lists for step in each for _ in range(LAYERS) for lists in step]
+    (all_of_them,), _ = run("plan.gpu.layout.size")
+    assert all_of_them - bytes > room(EXPERTS - 3) - 65536
+
+
+def test_more_experts_than_slots_come_in_rounds(run):
+    """Pairs of other rounds are -1; every pair is in one round; experts that are there come first."""
+    rows = "[0, 1], [2, 3], [4, 5], [1, 0]"
+    (first, _, seen, counts), _ = run(f"step(1, [4, 5]), step(4, {rows}), seen, facts()", most=str(room(3)))
+    assert first == [4, 5] and seen[:2] == [[0, 1], [4, 5]]
+    second = seen[2 * LAYERS :]
+    assert second[:3] == [[2, -1, -1, -1, 0, 1, -1, 2], [-1, 0, 1, 2, -1, -1, 0, -1], [0, 1, 2, 3, 4, 5, 1, 0]]
+    assert len(second) == 3 * LAYERS and counts[0] == LAYERS * (2 + 6)
+
+    def counted(most):
+        names = [line.split()[1] for line in run(f"step(4, {rows})", most=most)[1] if line.startswith("cuLaunchKernelEx ")]
+        return names.count("expert_order"), names.count("expert_sum"), sum(name.startswith("expert_tiles") for name in names)
+
+    orders, sums, products = counted("")
+    assert counted(str(room(3))) == (2 * orders, sums, 2 * products) and products
+
+
+def test_a_limit_that_holds_all_changes_nothing(run):
+    (found, counts), _ = run("step(16, [3, 9]), facts()", most=str(room(EXPERTS)))
+    assert found == list(range(EXPERTS)) and counts is None
+
+
+def test_a_limit_never_decodes_unattended(run):
+    (_, follow), _ = run("step(1, [3, 9]), plan.follow(1, 3, Sampling(), 1, [1], (5,), 2)", most=str(room(4)))
+    assert follow is None
+
+
+@pytest.mark.parametrize("most", ["1", "4K", str(room(2) - 1)])
+def test_too_little_for_one_token_is_refused(run, most):
+    with pytest.raises(AssertionError, match=rf"too little memory for the experts of one token; expected {room(2)} bytes"):
+        run("1", most=most)
+
+
+@pytest.mark.parametrize("most", ["x", "-1", "0", "b", " ", "G", "nan", "1e99"])
+def test_no_amount_of_memory(run, most):
+    with pytest.raises(AssertionError, match="this is no amount of memory"):
+        run("1", most=most)

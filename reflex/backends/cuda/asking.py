@@ -2,23 +2,75 @@
 
 The launches of a batch are queued up to where a router has chosen; the host reads the choice, has the experts that are not on the
 device copied there (fetch.py), and queues the rest behind the copies. An expert lies where it would lie had all been uploaded, so
-that the launches, and every bit of their results, are the same. Called by backend.py for programs with experts.
+that the launches, and every bit of their results, are the same.
+
+Where memory for experts is limited, a layer has fewer slots than experts: launches then see slots in place of experts, and the
+expert that was not asked for longest leaves. A batch that asks for more than there are slots has its products computed in rounds,
+each for the pairs of a row and an expert that are there. Called by backend.py and gpu.py for programs with experts.
 """
 
 from ... import native
+from ...errors import InvalidInputError, UnsupportedError
+from .gpu import BIASES, STACK
 from .upload import Shard
 
 MOST_SHARE = 0.75  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
 BUFFER = 1 << 20  # bytes copied at once, at most
 
 
-class Mixture:
-    """The experts of one layer: where their matrices lie and which are on the device."""
+def share(file, most, weights):
+    """{name of a stack: slots} with which all stacks of a file take at most `most` bytes; every layer has the same number, or one
+    for each expert where that is less. Empty where all fit or there are none."""
+    stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith((STACK, BIASES))}
+    if not stacks or sum(tensor.nbytes for tensor in stacks.values()) <= most:
+        return {}
+    if weights != "quantized":
+        remedy = "leave one of the two out"
+        raise UnsupportedError("a limit for experts needs weights as in the file", "--weights quantized", weights, remedy=remedy)
+    for name, tensor in stacks.items():
+        if name.endswith(BIASES) and tensor.type:
+            raise UnsupportedError("biases of experts must be float32 where memory is limited", "F32", f"type {tensor.type}", name)
+    each = sum(tensor.nbytes // tensor.shape[-1] for tensor in stacks.values())  # a slot in every layer
+    architecture = file.s("general.architecture")
+    used = file.u(f"{architecture}.expert_used_count")
+    slots = most // each
+    if slots < used:
+        raise InvalidInputError("too little memory for the experts of one token", f"{used * each} bytes", most, "--expert-memory")
+    return {name: min(slots, tensor.shape[-1]) for name, tensor in stacks.items()}
 
-    def __init__(self, experts, used):
-        self.here = bytearray(experts)
+
+class Mixture:
+    """The experts of one layer: what they are made of and which are on the device."""
+
+    def __init__(self, experts, used, slots):
+        self.experts = experts
         self.used = used  # experts of a row
-        self.matrices = []  # (Shard, offset in the file, offset in the area of the weights, bytes of one expert)
+        self.slots = slots
+        self.here = {}  # expert -> its slot, in the order in which they were asked for last
+        self.parts = []  # (Shard, offset in the file, offset in the area of the weights, bytes of one expert)
+
+    def rounds(self, chosen):
+        """The chosen experts in as many lists as it takes, those that are here first: they need no copy."""
+        order = sorted(chosen, key=lambda expert: (expert not in self.here, expert))
+        return [order[at : at + self.slots] for at in range(0, len(order), self.slots)]
+
+    def seat(self, wanted):
+        """Give each wanted expert a slot; returns [(expert, slot)] of those whose contents are missing."""
+        here, missing = self.here, []
+        for expert in wanted:
+            if expert in here:
+                here[expert] = here.pop(expert)  # now the latest
+        for expert in wanted:
+            if expert not in here:
+                if self.slots == self.experts:
+                    slot = expert
+                elif len(here) < self.slots:
+                    slot = len(here)
+                else:
+                    slot = here.pop(next(iter(here)))
+                here[expert] = slot
+                missing.append((expert, slot))
+        return missing
 
 
 class Experts:
@@ -31,27 +83,36 @@ class Experts:
         self.mixtures = {}  # id of a step `route` -> Mixture
         self.asked = self.fetched = self.bytes = 0
         self._rows = rows
-        self._copier = self._routes = None
+        self._copier = None
+        self._routes = self._seen = 0  # what a router wrote, in pinned memory; the same with slots in place of experts
         for step in program.steps:
             if step.op == "route":
                 route = step
-            elif step.op == "expert_linear" and step.weights[0] in gpu.stacks:
-                self._add(route, gpu.stacks[step.weights[0]])
+            elif step.op == "expert_linear":
+                for name in filter(None, step.weights):
+                    if name in gpu.stacks:
+                        self._add(route, gpu.stacks[name])
+                    elif gpu.slots:
+                        remedy = "leave --expert-memory out"
+                        raise UnsupportedError("these experts cannot come and go", "stacks of the model", name, remedy=remedy)
 
     def _add(self, route, tensor):
         mixture = self.mixtures.get(id(route))
         if mixture is None:
-            mixture = self.mixtures[id(route)] = Mixture(tensor.shape[2], route.args["used"])
+            experts = tensor.shape[-1]
+            mixture = Mixture(experts, route.args["used"], self.gpu.slots.get(tensor.name, experts))
+            self.mixtures[id(route)] = mixture
         shard = next(s for s in self.shards if s.start <= tensor.address < s.start + s.size)
         place = self.gpu.layout.place(tensor.address)
-        matrix = shard, tensor.address - shard.start, place, tensor.nbytes // tensor.shape[2]
-        if matrix not in mixture.matrices:  # gate and up may be rows of one tensor
-            mixture.matrices.append(matrix)
+        part = shard, tensor.address - shard.start, place, tensor.nbytes // tensor.shape[-1]
+        if part not in mixture.parts:  # gate and up may be rows of one tensor
+            mixture.parts.append(part)
 
     def few(self, rows):
-        """Whether a batch of so many rows is likely to leave most experts unasked, if each row chooses by itself."""
-        shares = [1 - (1 - m.used / len(m.here)) ** rows for m in self.mixtures.values()]
-        return max(shares, default=1.0) <= MOST_SHARE
+        """Whether a batch of so many rows is to ask for its experts: memory is limited, or it is likely to leave enough of them
+        unasked, if each row chooses by itself."""
+        shares = [1 - (1 - m.used / m.experts) ** rows for m in self.mixtures.values()]
+        return bool(self.gpu.slots) or max(shares, default=1.0) <= MOST_SHARE
 
     def run(self, plan, shape):
         """Queue the launches of a batch."""
@@ -60,49 +121,67 @@ class Experts:
 
             self._copier = Copier(plan.device)
             widest = max(2 * mixture.used for mixture in self.mixtures.values())
-            self._routes = plan.device.pinned(4 * self._rows * widest)
+            self._routes = plan.device.pinned(8 * self._rows * widest)
+            self._seen = self._routes + 4 * self._rows * widest
         parts = [(-1, shape.first, shape.last)]
         if not plan.arrived:
             parts = shape.parts or parts
-        stops = iter([*shape.stops, (shape.last, None, 0, 0)])
-        stop, *choice = next(stops)
-        for mark, row, last in parts:
-            if not plan.arrived:
-                self.gpu.upload.wait(mark)
-            while row < last:
-                end = min(stop, last)
-                shape.chain.run(row, end)
-                row = end
-                if row == stop < shape.last:
-                    self._ask(plan, *choice)
-                    stop, *choice = next(stops)
+        row = shape.first
+        for stop, end, *choice in shape.stops:
+            self._through(plan, shape.chain, parts, row, stop)
+            self._ask(plan, lambda last=end, first=stop: self._through(plan, shape.chain, parts, first, last), *choice)
+            row = end
+        self._through(plan, shape.chain, parts, row, shape.last)
 
-    def _ask(self, plan, step, routes, rows):
-        """Have the experts on the device that `rows` rows were routed to by `step`, which wrote `routes`."""
-        mixture = self.mixtures[id(step)]
-        used, here, size = mixture.used, mixture.here, 2 * rows * mixture.used
-        plan.device.copy_out(self._routes, plan.address(routes), 4 * size)
-        plan.device.synchronize()
-        values, chosen = native.view(self._routes, size, "f"), set()
-        for at in range(used, size, 2 * used):
-            chosen.update(map(int, values[at : at + used]))
-        missing = sorted(expert for expert in chosen if not here[expert])
-        if missing:
-            self._copier.run(self._pieces(mixture, missing))
-        for expert in missing:
-            here[expert] = 1
-        self.asked += len(chosen)
-        self.fetched += len(missing)
+    def _through(self, plan, chain, parts, row, last):
+        """Queue rows [row, last) of a chain, each part behind the weights it needs."""
+        for mark, begun, end in parts:
+            first, until = max(row, begun), min(last, end)
+            if first < until:
+                if not plan.arrived:
+                    self.gpu.upload.wait(mark)
+                chain.run(first, until)
+
+    def _ask(self, plan, compute, step, routes, rows):
+        """Have the experts on the device that `rows` rows were routed to by `step`, which wrote `routes`, and call `compute` for
+        them: more than once where they have too few slots."""
+        mixture, device = self.mixtures[id(step)], plan.device
+        used, limited = mixture.used, mixture.slots < mixture.experts
+        size, address = 2 * rows * used, plan.address(routes)
+        device.copy_out(self._routes, address, 4 * size)
+        device.synchronize()
+        asked, seen = (native.view(at, size, "f") for at in (self._routes, self._seen))
+        pairs = [at for first in range(used, size, 2 * used) for at in range(first, first + used)]
+        chosen = [int(asked[at]) for at in pairs]
+        rounds = mixture.rounds(set(chosen))
+        self.asked += sum(map(len, rounds))
+        if limited:
+            seen[:] = asked
+        for number, wanted in enumerate(rounds):
+            if number:
+                device.synchronize()  # until the slots are free, and the list of the round before was copied
+            missing = mixture.seat(wanted)
+            self.fetched += len(missing)
+            if missing:
+                self._copier.run(self._pieces(mixture, missing))
+            if limited:
+                slots = {expert: mixture.here[expert] for expert in wanted}
+                for at, expert in zip(pairs, chosen, strict=True):
+                    seen[at] = slots.get(expert, -1)
+                device.copy_in(address, self._seen, 4 * size)
+            compute()
+        if limited:
+            device.copy_in(address, self._routes, 4 * size)  # whoever reads them next wants experts
 
     def _pieces(self, mixture, missing):
         """(device address, Shard, offset in its file, bytes) of what experts are made of, none larger than BUFFER."""
         pieces = []
-        for shard, offset, place, size in mixture.matrices:
+        for shard, offset, place, size in mixture.parts:
             self.bytes += size * len(missing)
-            for expert in missing:
-                end = (expert + 1) * size
-                for at in range(expert * size, end, BUFFER):
-                    pieces.append((self.gpu.base + place + at, shard, offset + at, min(BUFFER, end - at)))
+            for expert, slot in missing:
+                source, target = offset + expert * size, self.gpu.base + place + slot * size
+                for at in range(0, size, BUFFER):
+                    pieces.append((target + at, shard, source + at, min(BUFFER, size - at)))
         return pieces
 
     def close(self):

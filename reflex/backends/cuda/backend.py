@@ -30,7 +30,7 @@ class Shape:
         self.last = last
         self.graph = None
         self.parts = ()  # of a shape that is met before all weights are there: (mark of the upload, first, last)
-        self.stops = stops  # (row, step `route`): before that row is queued, the experts that the step chose must be there
+        self.stops = stops  # of batches that ask for their experts, see batch.py
         self.runs = 0
 
 
@@ -146,6 +146,8 @@ class Plan:
             shape = Shape(chain, *self.lower(chain, *key))
             if self.device is None:
                 self.gpu.prepare({kernel.name: kernel for kernel in chain.kernels if kernel}.values())
+            for stop in shape.stops:
+                chain.alone(stop[0])
             if not (self.arrived or self.gpu.layout.expanded):
                 shape.parts = self.gpu.parts(chain, shape.first, shape.last)
             self._settle(chain)
@@ -342,6 +344,8 @@ class Plan:
         """An iterator of up to `most` (id, log-probability) that the device makes by itself after `token`, the input of slot
         `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before."""
         if not supports(sampling, ends):
+            return None
+        if self.gpu.slots:
             return None
         if self.experts is not None:
             self._complete()

@@ -25,7 +25,7 @@ class Batch:
         self.asking = asking
         self.selected = {}  # buffer -> address of its wanted rows
         self.own = []  # (row, parameter, step, word) of the layer being lowered
-        self.stops = []  # (row, step, address of its result, rows): the step `route` that chose what the launches from row on use
+        self.stops = []  # [first, last, step, address of its result, rows]: launches that use what the step `route` chose
 
     def _add(self, kernel, grid, values, shared=0, alone=False):
         row = len(self.chain)

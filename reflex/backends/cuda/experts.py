@@ -46,9 +46,13 @@ class ExpertLowering(Lowering):
         self._stop(step, routes, rows)
 
     def _stop(self, step, routes, rows):
-        """What follows uses the experts that `step` has chosen."""
+        """What follows, up to `_stopped`, uses the experts that `step` has chosen."""
         if self.asking:
-            self.stops.append((len(self.chain), step, routes, rows))
+            self.stops.append([len(self.chain), len(self.chain), step, routes, rows])
+
+    def _stopped(self):
+        if self.asking:
+            self.stops[-1][1] = len(self.chain)
 
     def _step_expert_linear(self, step):
         source, rows = self._at(step.ins[0])
@@ -57,6 +61,7 @@ class ExpertLowering(Lowering):
         each = 1 if self._width(step.ins[0]) > columns else used
         inputs = self._expert_halves((source, 0, 0, 0.0, columns), rows * used // each, used, each, [step])
         self._expert_products([step], inputs, routes, rows, [self._to(step.out, rows)])
+        self._stopped()
 
     def _step_expert_sum(self, step):
         source, rows = self._at(step.ins[0])
@@ -73,7 +78,7 @@ class ExpertLowering(Lowering):
         logits = self._router(record, source, rows)
         one = rows == 1 and not self.reach
         quick_gate, quick_down = one and self._quick_gate(record), one and self._quick_down(record)
-        routed = not (quick_gate and self._simple(record.route))
+        routed = not (quick_gate and self._simple(record.route)) or bool(self.memory.layout.begins)
         routes = self._to(record.route.out, rows)
         settings = self._route_settings(record.route, self._width(record.router.out))
         if routed or self.asking:
@@ -103,6 +108,7 @@ class ExpertLowering(Lowering):
         source = hidden, 0, 0, 0.0, self._size(record.down)[1]
         inputs, down = self._expert_halves(source, rows * used, used, 1, [record.down]), self._to(record.down.out, rows)
         self._expert_products([record.down], inputs, routes, rows, [down])
+        self._stopped()
         tail = MODES[record.mode], float(record.scale)
         self._expert_sum(down, routes, out, rows, self._width(record.out), used, *tail)
 
@@ -139,6 +145,7 @@ class ExpertLowering(Lowering):
         columns, used, stack = self._size(record.down)[1], record.route.args["used"], self._stack(record.down)[:3]
         values = (hidden, columns, *stack, routes, used, out, MODES[record.mode], float(record.scale), splits)
         self._add(kernel.name, (grid,), values, shared)
+        self._stopped()
 
     def _down_layout(self, record):
         """(kernel, strands that share a row by columns, blocks, shared memory) of expert_down, None where there is no way."""

@@ -13,16 +13,20 @@ from .launch import Chain
 from .memory import EXPANDED_AT_ONCE, WEIGHTS, Layout
 
 LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
-STACK = "_exps.weight"  # how the names of tensors end that hold a matrix for each expert
+STACK, BIASES = "_exps.weight", "_exps.bias"  # how the names of tensors end that hold something for each expert
 
 
 class Gpu:
     """A device on its way to a model's weights.
 
-    `experts`: lazy (those of a mixture stay in the file until they are asked for, where a batch asks for few) or eager."""
+    `experts`: lazy (those of a mixture stay in the file until they are asked for, where a batch asks for few) or eager. `most`:
+    bytes of device memory for experts, 0 for no limit; with one, they come when they are asked for and leave when others need the
+    place."""
 
-    def __init__(self, selection="", weights="quantized", experts="lazy"):
+    def __init__(self, selection="", weights="quantized", experts="lazy", most=0):
         self.weights = weights
+        self.most = most
+        self.slots = {}  # of experts for which there is room, by the name of their stack; empty: for all
         self.eager = experts == "eager"
         self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
@@ -37,9 +41,16 @@ class Gpu:
     def load(self, file):
         """Queue the loading of kernels and weights behind the start of the device."""
         self.file = file
-        self.layout = Layout(file, self.weights)
+        if self.most:
+            from .asking import share
+
+            self.slots = share(file, self.most, self.weights)
+        sizes = {name: slots * file.tensors[name].nbytes // file.tensors[name].shape[-1] for name, slots in self.slots.items()}
+        self.layout = Layout(file, self.weights, sizes)
         self.upload = upload.Upload(file.shards)
-        if not (self.eager or self.layout.expanded):
+        if self.slots:
+            self.stacks = {name: file.tensors[name] for name in self.slots}
+        elif not (self.eager or self.layout.expanded):
             self.stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith(STACK)}
         if not self.stacks:
             self.plan_upload(False)

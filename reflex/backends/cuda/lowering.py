@@ -29,7 +29,7 @@ class Template:
         self.start = start  # chain rows
         self.steps = steps
         self.changes = changes  # (row, parameter, step within the layer, word)
-        self.stops = stops  # (row, step within the layer, ...) as in Batch
+        self.stops = stops  # as in Batch, with the step within the layer
 
 
 class Lowering(Products, AttentionLaunches):
@@ -78,14 +78,14 @@ class Lowering(Products, AttentionLaunches):
         self._lower(first, last)
         places = {id(step): k for k, step in enumerate(self.program.steps[first:last])}
         changes = [(row, parameter, places[id(step)], word) for row, parameter, step, word in self.own]
-        stops = [(row, places[id(step)], *rest) for row, step, *rest in self.stops[stopped:]]
+        stops = [(begin, end, places[id(step)], *rest) for begin, end, step, *rest in self.stops[stopped:]]
         return Template(own, start, len(self.chain), changes, stops)
 
     def _copy(self, template, first):
         steps = self.program.steps
         changes = [(row, parameter, word(steps[first + k])) for row, parameter, k, word in template.changes]
-        start = self.chain.repeat(template.start, template.steps, changes)
-        self.stops += [(row + start - template.start, steps[first + k], *rest) for row, k, *rest in template.stops]
+        shift = self.chain.repeat(template.start, template.steps, changes) - template.start
+        self.stops += [[begin + shift, end + shift, steps[first + k], *rest] for begin, end, k, *rest in template.stops]
 
     def _rope_angles(self, index, rope):
         m, pairs = self.memory, len(rope.frequencies)

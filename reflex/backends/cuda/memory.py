@@ -33,21 +33,36 @@ def up(size, unit=ALIGN):
 class Layout:
     """Where the tensors of a file lie in the area of the weights: as in the file, shard behind shard, without headers.
 
-    `weights`: quantized, or the float type (f16, f32) that matrices are expanded to, in an area of their own."""
+    `weights`: quantized, or the float type (f16, f32) that matrices are expanded to, in an area of their own. `most`: {tensor name:
+    bytes} of those that get no more room than that; the others are then close together, in their order in the file."""
 
-    def __init__(self, file, weights="quantized"):
+    def __init__(self, file, weights="quantized", most=None):
         self.shards = []  # (first byte of the data in the reader's mapping, bytes, offset in the area)
+        self.begins = {}  # the same by their first byte, where tensors lie by themselves: offset in the area
         self.size = 0
         self.expanded = {}  # tensor name -> (offset in the area EXPANDED, type id)
         self.expanded_size = 0
         if weights != "quantized":
             self._expand(file, by_name(weights))
+        if most:
+            self._place_each(file, most)
+        else:
+            self._place_shards(file)
+        self.size += SLACK
+
+    def _place_shards(self, file):
         for shard in (*file.shards[file.own :], *file.shards[: file.own]):  # adapters are small, and needed from the first layer on
             start = shard.mapping.address + (shard.data_start & -PAGE)  # alignment is kept
             size = shard.mapping.address + shard.data_end - start
             self.shards.append((start, size, self.size))
             self.size = up(self.size + size, PAGE)
-        self.size += SLACK
+
+    def _place_each(self, file, most):
+        for tensor in sorted(file.tensors.values(), key=lambda tensor: tensor.address):
+            size, at = most.get(tensor.name, tensor.nbytes), up(self.size) + tensor.address % ALIGN
+            self.shards.append((tensor.address, size, at))
+            self.begins[tensor.address] = at
+            self.size = at + size
 
     def _expand(self, file, kind):
         for tensor in file.tensors.values():
@@ -63,6 +78,8 @@ class Layout:
 
     def place(self, address):
         """Offset in the area of an address in the reader's mapping."""
+        if address in self.begins:
+            return self.begins[address]
         for start, size, at in self.shards:
             if start <= address < start + size:
                 return at + address - start

@@ -1,10 +1,10 @@
 """expert_order: the (row, expert) pairs of a batch gathered by expert, and cut into tiles of up to `tokens` pairs of one
 expert.
 
-routes: float32[rows, 2 used] (route.py). order: int32[rows * used] becomes the pairs row * used + slot, those of expert 0
-first, always in the same order. tiles: int32[most tiles, 4] becomes {expert, first place in order, pairs, 0}, with 0 pairs in
-those that are not needed; at most (pairs + (tokens - 1) * min(experts, pairs)) / tokens are. experts: up to 512. One block;
-dynamic shared memory: 4 bytes a pair.
+routes: float32[rows, 2 used] (route.py); pairs of a negative expert are left out. order: int32[rows * used] becomes the pairs
+row * used + slot, those of expert 0 first, always in the same order. tiles: int32[most tiles, 4] becomes {expert, first place in
+order, pairs, 0}, with 0 pairs in those that are not needed; at most (pairs + (tokens - 1) * min(experts, pairs)) / tokens are.
+experts: up to 512. One block; dynamic shared memory: 4 bytes a pair.
 
 `tile_of` is how kernels read a tile.
 """
@@ -54,7 +54,7 @@ def expert_order(routes, rows, experts, used, tokens, order, tiles, most):
         if ids[uint32(pair)] == expert:
             count = int32(count + 1)
         pair = int32(pair + shares)
-    end, _ = block_scan(int64(count), cells)
+    end, listed = block_scan(int64(count), cells)
     place = int32(int32(end) - count)
     starts[uint32(tid)] = place
     pair = share
@@ -66,7 +66,7 @@ def expert_order(routes, rows, experts, used, tokens, order, tiles, most):
     cuda.syncthreads()
     first, own = int32(0), int32(0)  # of thread e: where expert e's pairs begin, and their number
     if tid < columns:
-        first, own = starts[uint32(tid << log_shares)], pairs
+        first, own = starts[uint32(tid << log_shares)], int32(listed)
         if tid + 1 < columns:
             own = starts[uint32((tid + 1) << log_shares)]
         own = int32(own - first)
