@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import tiny_experts
+import tiny_gemma
 import tiny_latent
 import tiny_recurrent
 from gguf import GGMLQuantizationType, GGUFWriter
@@ -47,7 +48,7 @@ TOKENIZERS = {
     "gpt-4o": ("gpt2", "gpt-4o", ["<|endoftext|>", "<|end|>"], 0, 1, False),
     "llama-bpe": ("gpt2", "llama-bpe", ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], 0, 1, True),
 }
-TOKENIZERS |= tiny_experts.TOKENIZERS | tiny_latent.TOKENIZERS | tiny_recurrent.TOKENIZERS
+TOKENIZERS |= tiny_experts.TOKENIZERS | tiny_latent.TOKENIZERS | tiny_gemma.TOKENIZERS | tiny_recurrent.TOKENIZERS
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 512}
 LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
@@ -163,7 +164,7 @@ VARIANTS = {
     "glm4-biases": ("glm4", {"untied": False, "biases": ("attn_q", "attn_k", "attn_v")}),
 }
 MODELS = {name: (name, {}) for name in arch.families()} | VARIANTS | tiny_experts.VARIANTS | tiny_latent.VARIANTS
-MODELS |= tiny_recurrent.VARIANTS
+MODELS |= tiny_recurrent.VARIANTS | tiny_gemma.VARIANTS
 
 
 class Model:
@@ -189,7 +190,7 @@ class Model:
         self.factors = facts.get("factors", ())
         self.embed_std = facts.get("embed_std", 1.0)
         self.branch = facts.get("branch", 1.0)  # size of what the halves of a block add: in deep models they are small
-        for name, default in (tiny_experts.FACTS | tiny_latent.FACTS).items():
+        for name, default in (tiny_experts.FACTS | tiny_latent.FACTS | tiny_gemma.FACTS).items():
             setattr(self, name, facts.get(name, default))
 
     def metadata(self):
@@ -210,7 +211,7 @@ class Model:
             keys["rope.dimension_count"] = self.head_dim
         if self.latent:
             keys |= tiny_latent.metadata(self)
-        keys |= tiny_experts.metadata(self) | tiny_recurrent.metadata(self) | self.keys
+        keys |= tiny_gemma.metadata(self) | tiny_experts.metadata(self) | tiny_recurrent.metadata(self) | self.keys
         keys = {key: value for key, value in keys.items() if value is not None}
         return {key[1:] if key[0] == "/" else f"{self.architecture}.{key}": value for key, value in keys.items()}
 
@@ -232,6 +233,7 @@ class Model:
             yield "output.bias", (VOCABULARY,)
         for name in self.factors:
             yield name + ".weight", (self.keys.get("rope.dimension_count", self.head_dim) // 2,)
+        yield from tiny_gemma.outer(self)
         for i in range(self.layers + self.drafts):
             for name, shape in self.layer(i):
                 yield f"blk.{i}.{name}", shape
@@ -247,7 +249,8 @@ class Model:
         heads = self.at("attention.head_count", self.heads, i)
         kv_heads = self.at("attention.head_count_kv", self.kv_heads, i)
         feed_forward = self.at("feed_forward_length", self.feed_forward, i)
-        q, k = (1 + f.query_gate) * heads * self.head_dim, kv_heads * self.head_dim
+        dim = tiny_gemma.head_dim(self, i)
+        q, k, v = (1 + f.query_gate) * heads * dim, kv_heads * dim, kv_heads * (self.value_dim or dim)
         if self.family.mixer and not tiny_recurrent.attends(self, i):
             heads = kv_heads = 0
         mixes = tiny_recurrent.recurrent(self, i)
@@ -261,18 +264,19 @@ class Model:
         if mixes:
             yield from tiny_recurrent.shapes(self, i)
         if f.head_norm and self.head_norms and (heads or not f.mixer):
-            one, own = {"rms": lambda n: (self.head_dim,), "row rms": lambda n: (n * self.head_dim,)}, lambda n: (n, self.head_dim)
+            one, own = {"rms": lambda n: (dim,), "row rms": lambda n: (n * dim,)}, lambda n: (n, dim)
             shape = one.get(f.head_norm, own)
             yield "attn_q_norm.weight", shape(heads)
-            yield "attn_k_norm.weight", shape(kv_heads)
-        v = kv_heads * (self.value_dim or self.head_dim)
+            if tiny_gemma.owns(self, i) or self.keeps_keys:
+                yield "attn_k_norm.weight", shape(kv_heads)
         matrices = [("attn_q", q, width), ("attn_k", k, width), ("attn_v", v, width)] if kv_heads else []
         if self.latent:
             yield from tiny_latent.shapes(self) if heads else ()
             matrices = []
         if self.fused:
             matrices = [("attn_qkv", q + k + v, width)]
-        mixed = heads * (self.value_dim or self.head_dim) if kv_heads else width
+        matrices = tiny_gemma.matrices(self, i, matrices)
+        mixed = heads * (self.value_dim or dim) if kv_heads else width
         matrices += [("attn_output", width, mixed)] if heads and not self.latent else []
         if self.family.sinks == "required" or i in self.sinks:
             yield "attn_sinks.weight", (heads,)
@@ -280,9 +284,10 @@ class Model:
             yield from tiny_experts.draft(self)
         if tiny_experts.mixed(self, i) and (feed_forward or not f.one_part):
             yield from tiny_experts.shapes(self)
-        elif feed_forward:
+        if feed_forward and (f.beside or not tiny_experts.mixed(self, i)):
             matrices += [("ffn_gate", feed_forward, width)] if f.gate == "split" else []
             matrices += [("ffn_up", (1 + (f.gate == "fused")) * feed_forward, width), ("ffn_down", width, feed_forward)]
+        yield from tiny_gemma.shapes(self, i, heads)
         rows = {"attn_q": q, "attn_k": k, "attn_v": v} if kv_heads else {}
         for role, n, inputs in matrices:
             rows[role] = n
@@ -308,6 +313,8 @@ def values(name, shape, embed_std, seed, branch=1.0):
         x = 0.5 * x
     elif "attn_sinks" in name:
         pass
+    elif name.endswith((".scale", "_scale.weight")):
+        x = 1 + 0.3 * x
     elif tiny_recurrent.values(name, x) is not None:
         x = tiny_recurrent.values(name, x)
     else:
@@ -326,7 +333,7 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
     if template is not None:
         writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
-        x = values(tensor, shape, model.embed_std, seed, model.branch)
+        x = tiny_gemma.still(model, tensor, values(tensor, shape, model.embed_std, seed, model.branch))
         if kind != "F32" and len(shape) >= 2 and not any(word in tensor for word in PLAIN):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:
@@ -357,11 +364,11 @@ def add_tokenizer(writer, name):
     """A small valid vocabulary of VOCABULARY tokens: specials, bytes, beginnings of WORDS, unused padding."""
     model, pre, special, bos, eos, add_bos = TOKENIZERS[name]
     normal, unknown, control, unused, byte = 1, 2, 3, 5, 6
-    space = "\u2581" if model == "llama" else "\u0120"
+    space = "\u0120" if model == "gpt2" else "\u2581"
     words = [space + word for word in WORDS.split()]
     starts = list(dict.fromkeys(word[: n + 1] for n in range(1, 8) for word in words if len(word) > n))
     kinds = [control] * len(special)
-    if model == "llama":
+    if model != "gpt2":
         kinds[0] = unknown
         letters = sorted(set("".join(words)))
         tokens = [*special, *(f"<0x{b:02X}>" for b in range(256)), *letters, *starts]
@@ -369,14 +376,16 @@ def add_tokenizer(writer, name):
     else:
         tokens = [*special, *byte_letters(), *starts]
         kinds += [normal] * (256 + len(starts))
+    if model != "llama":
         writer.add_array("tokenizer.ggml.merges", [f"{start[:-1]} {start[-1]}" for start in starts])
     padding = [f"[PAD{i}]" for i in range(VOCABULARY - len(tokens))]
     tokens, kinds = tokens + padding, kinds + [unused] * len(padding)
     writer.add_string("tokenizer.ggml.model", model)
-    writer.add_string("tokenizer.ggml.pre", pre)
+    if pre:
+        writer.add_string("tokenizer.ggml.pre", pre)
     writer.add_array("tokenizer.ggml.tokens", tokens)
     writer.add_array("tokenizer.ggml.token_type", kinds)
-    if model == "llama":
+    if model != "gpt2":
         writer.add_array("tokenizer.ggml.scores", [-float(i) if kind == normal else 0.0 for i, kind in enumerate(kinds)])
         writer.add_uint32("tokenizer.ggml.unknown_token_id", 0)
     writer.add_uint32("tokenizer.ggml.bos_token_id", bos)

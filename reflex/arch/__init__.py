@@ -8,7 +8,7 @@ key, expected, found) and files that contradict themselves (ModelFileError). Cal
 
 from ..errors import UnsupportedError, closest
 
-NOT_FAMILIES = ("experts", "latent", "names", "recurrent", "rotation", "sizes", "spec", "tensors")
+NOT_FAMILIES = ("experts", "latent", "layer_inputs", "streams", "names", "recurrent", "rotation", "sizes", "spec", "tensors")
 ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 

@@ -7,6 +7,7 @@ Called by arch/sizes.py and arch/tensors.py, for families with experts only.
 
 from ..errors import ModelFileError, UnsupportedError
 from . import names
+from .sizes import read_limits
 from .spec import Matrix
 
 MOST_EXPERTS, MOST_WIDTH = 1 << 16, 1 << 24
@@ -25,20 +26,29 @@ SHARED_WIDTHS = {  # width of the shared expert, from its own key, feed_forward_
 
 class Experts:
     """The experts of one layer. Matrices of routed experts are stacks, ne = (in, out, count). `inner`: numbers that routed experts
-    see of a row, by the matrix `shrink` before and `unshrink` behind them; 0: the row itself."""
+    see of a row, by the matrix `shrink` before and `unshrink` behind them; 0: the row itself. `limit`: of the activation, 0: none.
+    `down_scale`: a factor for each expert. `beside`: the norms of a mixture with a dense feed-forward beside it, None elsewhere."""
 
-    __slots__ = ("choice_bias", "count", "down", "gate", "gating", "groups", "groups_used", "inner", "renormalize", "router")
-    __slots__ += ("scale", "shared", "shrink", "unshrink", "up", "used", "width")
+    __slots__ = ("beside", "choice_bias", "count", "down", "down_scale", "gate", "gating", "groups", "groups_used", "inner")
+    __slots__ += ("limit", "renormalize", "router", "scale", "shared", "shrink", "unshrink", "up", "used", "width")
+
+
+class Beside:
+    """Norms of a mixture with a dense feed-forward beside it: behind the dense part, before and behind the experts, and the weights
+    of the one before the router."""
+
+    __slots__ = ("before", "behind", "dense_norm", "router_scale")
 
 
 class Shared:
     """The expert that every row goes to. `row_gate`: a vector whose product with the input, through a sigmoid, weights it."""
 
-    __slots__ = ("act_parameters", "down", "feed_forward", "gate", "row_gate", "up")
+    __slots__ = ("act_parameters", "down", "feed_forward", "gate", "limit", "row_gate", "sparsity", "up")
 
-    def __init__(self, feed_forward):
+    def __init__(self, feed_forward, limit):
         self.act_parameters = ()
         self.feed_forward = feed_forward
+        self.limit, self.sparsity = limit, 0.0
 
 
 def read_experts(file, key, family, spec):
@@ -60,6 +70,7 @@ def read_experts(file, key, family, spec):
     shared_count = 0
     if family.shared in ("count", "count of key"):
         shared_count = check(key + "expert_shared_count", 1, file.u(key + "expert_shared_count"), MOST_EXPERTS)
+    limits = read_limits(file, key, "swiglu_clamp_exp", layers) if "swiglu_clamp_exp" in family.keys else {}
     for layer in spec.layers:
         i = layer.index
         if not mixed(file, key, i) or (family.one_part and not layer.feed_forward):
@@ -71,8 +82,11 @@ def read_experts(file, key, family, spec):
         e.width = routed[i] or layer.feed_forward // (e.used if family.split_width else 1)
         check(key + "expert_feed_forward_length", 1, e.width, MOST_WIDTH)
         e.groups, e.groups_used = read_groups(file, key, e)
+        e.limit = limits.get(i, 0.0)
         width = SHARED_WIDTHS[family.shared](own, layer.feed_forward, e.width, shared_count)
-        e.shared = Shared(check(key + "expert_shared_feed_forward_length", 1, width, MOST_WIDTH)) if width else None
+        e.shared = None
+        if width:
+            e.shared = Shared(check(key + "expert_shared_feed_forward_length", 1, width, MOST_WIDTH), layer.limit)
 
 
 def check(name, least, value, most):
@@ -156,12 +170,25 @@ def read_expert_tensors(taken, family, layer, width):
         e.gate = stack(taken, start + names.EXPERT_GATE, inner, e.width, e.count, biased) if family.gate else None
         e.up = stack(taken, start + names.EXPERT_UP, inner, e.width, e.count, biased)
     e.down = stack(taken, start + names.EXPERT_DOWN, e.width, inner, e.count, biased)
+    e.beside = e.down_scale = None
+    if family.beside:
+        read_beside(taken, start, e, width)
     if e.shared:
         shared = e.shared
         shared.gate = taken.matrix(start + names.SHARED_GATE, width, shared.feed_forward, biased) if family.gate else None
         shared.up = taken.matrix(start + names.SHARED_UP, width, shared.feed_forward, biased)
         shared.down = taken.matrix(start + names.SHARED_DOWN, shared.feed_forward, width, biased)
         shared.row_gate = taken.need(f"{start}{names.SHARED_ROUTER}.weight", (width,)) if family.shared_gate else None
+
+
+def read_beside(taken, start, e, width):
+    """Names what a mixture has that runs beside a dense feed-forward."""
+    e.down_scale = taken.optional(f"{start}{names.EXPERT_DOWN}.scale", (e.count,))
+    e.beside = Beside()
+    e.beside.router_scale = taken.need(f"{start}{names.ROUTER}.scale", (width,))
+    e.beside.dense_norm = taken.norm(start + names.DENSE_NORM, width)
+    e.beside.before = taken.norm(start + names.EXPERTS_BEFORE, width)
+    e.beside.behind = taken.norm(start + names.EXPERTS_BEHIND, width)
 
 
 def stack(taken, role, inputs, outputs, count, biased):

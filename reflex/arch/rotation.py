@@ -19,7 +19,7 @@ def read_rotations(file, key, family, spec):
         for layer in spec.layers:
             layer.rope = None
         return
-    own = windowed_differs(family)
+    own = windowed_differs(file, key, family)
     index = {}
     any_window = any(layer.window or layer.chunk for layer in spec.layers)
     for layer in spec.layers:
@@ -29,7 +29,7 @@ def read_rotations(file, key, family, spec):
         kind = "windowed" if own and layer.window else "full"
         if kind not in index:
             index[kind] = len(spec.rotations)
-            spec.rotations.append(full if kind == "full" else read_windowed(file, key, family, full))
+            spec.rotations.append(full if kind == "full" else read_windowed(file, key, family, full, layer.key_dim))
         layer.rope = index[kind]
 
 
@@ -38,8 +38,10 @@ def stated(file, key, family, name, default):
     return file.f(key + name, default) if name in family.keys else default
 
 
-def windowed_differs(family):
-    return family.window_base is not None or not family.window_scaled
+def windowed_differs(file, key, family):
+    if family.window_base is not None or not family.window_scaled or "full freqs" in family.rope_factors:
+        return True
+    return family.rope_share != 1.0 or file.has(key + "rope.dimension_count_swa")
 
 
 def rotates(rule, layer, any_window):
@@ -48,16 +50,22 @@ def rotates(rule, layer, any_window):
     return rule == "all" or bool(layer.window or layer.chunk) or (rule == "windowed if any" and not any_window)
 
 
-def read_full(file, key, family, spec):
-    key_dim = spec.layers[0].key_dim
-    dims = file.u(key + "rope.dimension_count", key_dim)
+def read_dims(file, name, default, key_dim, share=1.0):
+    """Rotated dimensions of heads of `key_dim`."""
+    dims = int(share * file.u(name, default))
     if not 0 < dims <= key_dim or dims % 2:
         raise ModelFileError(
             "the rotated dimensions do not fit a head",
             expected=f"an even number up to key_length {key_dim}",
             found=dims,
-            where=key + "rope.dimension_count",
+            where=name,
         )
+    return dims
+
+
+def read_full(file, key, family, spec):
+    key_dim = next((layer.key_dim for layer in spec.layers if not layer.window), spec.layers[0].key_dim)
+    dims = read_dims(file, key + "rope.dimension_count", key_dim, key_dim, family.rope_share)
     rotation = Rotation(style_of(file, key, family), dims, base_of(file, key + "rope.freq_base", 10000.0))
     alpha = stated(file, key, family, "rope.scaling.alpha", 0.0)
     if alpha > 0:
@@ -115,12 +123,14 @@ def read_scaling(file, key, family, rotation):
     rotation.log_multiplier = stated(file, key, family, "rope.scaling.yarn_log_multiplier", 0.0)
 
 
-def read_windowed(file, key, family, full):
-    """The table of windowed layers: its own base, and no scaling where the family says so."""
+def read_windowed(file, key, family, full, key_dim):
+    """The table of windowed layers: its own base and dimensions, and no scaling where the family says so."""
     base = full.base if family.window_base in (None, "base") else family.window_base
     if family.window_base is not None:
         base = base_of(file, key + "rope.freq_base_swa", base)
-    rotation = Rotation(full.style, full.dims, base)
+    usual = min(int(full.dims / family.rope_share), key_dim)
+    rotation = Rotation(full.style, read_dims(file, key + "rope.dimension_count_swa", usual, key_dim), base)
+    rotation.windowed = True
     rotation.original = full.original
     if family.window_scaled:
         for name in ("type", "factor", "attn_factor", "beta_fast", "beta_slow", "log_multiplier"):

@@ -23,8 +23,11 @@ NEUTRAL = {
     "attention.max_alibi_bias": (0.0,),
     "attention.temperature_scale": (0.0,),
     "attention.value_scale": (1.0,),
+    "attention.shared_kv_layers": (0,),
     "attention.causal": (True,),
 }
+LARGEST_LIMIT = 1e30
+READS = {bool: lambda file, name: file.b(name), int: lambda file, name: file.u(name), float: lambda file, name: file.f(name)}
 ACT_KEYS = {"xielu": ("xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps")}  # without the architecture before them
 
 
@@ -57,6 +60,17 @@ def read_sizes(file, architecture, family):
         read_experts(file, key, family, spec)
     read_rotations(file, key, family, spec)
     read_scales(file, key, family, spec)
+    if "attention.shared_kv_layers" in family.keys:
+        read_owners(file, key, spec)
+    spec.inputs = spec.streams = None
+    if family.inputs:
+        from .layer_inputs import read_inputs
+
+        read_inputs(file, key, spec)
+    if family.streams:
+        from .streams import read_streams
+
+        read_streams(file, key, spec)
     if family.latent:
         from .latent import read_latent  # an import that most files need not wait for
 
@@ -77,7 +91,7 @@ def refuse_variants(file, key, family):
         raise UnsupportedError("this file is not a language model", expected="general.type model", found=kind)
     for name, accepted in NEUTRAL.items():
         if file.has(key + name) and name not in family.keys and not (name == "logit_scale" and family.logit_scale):
-            value = file.b(key + name) if accepted[0] is True else file.f(key + name)
+            value = READS[type(accepted[0])](file, key + name)
             if value not in accepted:
                 raise UnsupportedError(
                     "the file asks for an unimplemented variant", expected=accepted[0], found=value, where=key + name
@@ -103,8 +117,10 @@ def read_layers(file, key, family, spec):
             where=key + "block_count",
         )
     heads, kv_heads, feed_forward = read_counts(file, key, family, count)
-    key_dim, value_dim = read_dims(file, key, family, spec, heads[0])
     windows = read_windows(file, key, family, count)
+    dims = read_dims(file, key, family, spec, heads[0], any(windows))
+    limits = {} if "swiglu_clamp_shexp" not in family.keys else read_limits(file, key, "swiglu_clamp_shexp", count)
+    sparsity = file.per_layer(key + "activation_sparsity_scale", count, 0.0) if family.sparse else [0.0] * count
     act_parameters = list(zip(*(file.per_layer(name, count) for name in ACT_KEYS.get(family.act, ())), strict=True)) or [()] * count
     parallel = family.parallel == "always" or (family.parallel == "key" and file.b(key + "use_parallel_residual"))
     by_width = family.scale_by_width == count
@@ -117,16 +133,16 @@ def read_layers(file, key, family, spec):
         layer.index = i
         layer.heads = heads[i]
         layer.kv_heads = kv_heads[i]
-        layer.key_dim = key_dim
-        layer.value_dim = value_dim
+        layer.key_dim, layer.value_dim = dims[bool(windows[i])]
         layer.feed_forward = feed_forward[i]
-        layer.experts = layer.latent = layer.mixer = None
+        layer.limit, layer.sparsity = limits.get(i, 0.0), float(sparsity[i])
         layer.query_gate = family.query_gate
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
         layer.chunk = family.chunk if windows[i] else 0
         layer.window = 0 if family.chunk else windows[i]
-        layer.scale = stated_scale or ((spec.width // (heads[i] or 1) or 1) if by_width else key_dim or 1) ** -0.5
+        divisor = spec.width // (heads[i] or 1) if by_width else layer.key_dim
+        layer.scale = family.attn_scale or stated_scale or (divisor or 1) ** -0.5
         layers.append(layer)
     if not layers:
         raise ModelFileError(
@@ -135,12 +151,41 @@ def read_layers(file, key, family, spec):
     return layers
 
 
-def read_dims(file, key, family, spec, heads):
-    """Numbers of a key and of a value of one head; 0 where no layer has attention."""
+def read_dims(file, key, family, spec, heads, windows):
+    """Numbers of a key and of a value of one head, [without a window, with one]; 0 where no layer has attention."""
     if family.mixer_in == "all":
-        return 0, 0
+        return [(0, 0)] * 2
     default = spec.width // heads if heads else 0
-    return [positive(file, f"{key}attention.{word}_length", default) for word in ("key", "value")]
+    full = tuple([positive(file, f"{key}attention.{word}_length", default) for word in ("key", "value")])
+    if not windows:
+        return [full] * 2
+    both = zip(("key", "value"), full, strict=True)
+    return [full, tuple([positive(file, f"{key}attention.{word}_length_swa", size) for word, size in both])]
+
+
+def read_limits(file, key, name, count):
+    """{layer: limit} of the layers that have one."""
+    limits = file.per_layer(key + name, count, 0.0)
+    if not all(0 <= limit < LARGEST_LIMIT for limit in limits):
+        raise ModelFileError("a limit is out of range", expected="0 (none) or a positive number", found=limits, where=key + name)
+    return {i: float(limit) for i, limit in enumerate(limits) if limit}
+
+
+def read_owners(file, key, spec):
+    """The last attention.shared_kv_layers layers read keys and values of the last layer before them with as large a view."""
+    name = key + "attention.shared_kv_layers"
+    first = len(spec.layers) - file.u(name, 0)
+    for layer in spec.layers[max(0, first) :]:
+        alike = [other.index for other in spec.layers[: max(0, first)] if bool(other.window) == bool(layer.window)]
+        owner = spec.layers[alike[-1]] if alike else None
+        if owner is None or (owner.kv_heads, owner.key_dim, owner.value_dim) != (layer.kv_heads, layer.key_dim, layer.value_dim):
+            raise ModelFileError(
+                "a layer has no other whose keys and values it could share",
+                expected="a layer of the same kind and sizes before the last shared_kv_layers",
+                found=f"layer {layer.index}, {first} layers of their own",
+                where=name,
+            )
+        layer.owner = owner.index
 
 
 def read_counts(file, key, family, count):

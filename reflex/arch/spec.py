@@ -31,6 +31,9 @@ FAMILY_DEFAULTS = {
     "latent": None,  # queries, keys and values by way of compressed ones (arch/latent.py): None | "same strength" (the rotated
     # dimensions have YaRN's strength for all dimensions) | "strength 1"
     "query_gate": False,  # attn_q has, head by head, queries and then as many gates, whose sigmoid multiplies the head's output
+    "out_gate": None,  # attn_gate, a matrix whose product, through a sigmoid, multiplies what attention gives before attn_output:
+    # None | "elements" (one gate per element) | "heads" (one per head)
+    "keys_as_values": False,  # a layer without attn_v takes what attn_k gives, before norm and rotation, as values
     # mixers that carry a state from token to token (arch/recurrent.py)
     "mixer": None,  # None | "delta" (gated delta rule) | "delta of channels" (Kimi's) | "scan" (Mamba-2) | "conv" (short one)
     "mixer_in": "no keys",  # layers that have it instead of attention: "no keys" (head_count_kv 0) | "interval" (all but every
@@ -43,7 +46,8 @@ FAMILY_DEFAULTS = {
     "rope": "neox",  # norm: pairs (2i, 2i+1) | neox: pairs (i, i + n/2) | None: nothing rotates
     "rope_on": "all",  # all | "not every 4th" | "windowed" | "windowed if any"
     "rope_factors": (),  # factor tensors: "freqs" (rope_freqs), "long" (rope_factors_long and _short, of type longrope)
-    # | "always long" (of any type)
+    # | "always long" (of any type); "full freqs": of layers without a window
+    "rope_share": 1.0,  # part of rope.dimension_count that layers without a window rotate
     # sliding window
     "window_if": "never",  # never | key (where the key is set) | always
     "window_layers": 0,  # only a model with this many layers has windows; 0: any
@@ -55,6 +59,7 @@ FAMILY_DEFAULTS = {
     "sinks": None,  # attn_sinks, one more score per head, without a value: None | "optional" | "required"
     "window_scaled": True,  # windowed layers get the rope scaling too
     # scales
+    "attn_scale": 0.0,  # of the scores; 0: 1/sqrt(key_dim)
     "scale_by_width": 0,  # a model with this many layers scales scores by 1/sqrt(width/heads), not 1/sqrt(key_dim)
     "attn_softcap": 0.0,  # default of attn_logit_softcapping; 0: never capped
     "final_softcap": None,  # default of final_logit_softcapping; None: never capped
@@ -64,6 +69,10 @@ FAMILY_DEFAULTS = {
     "output_norm": "output_norm",  # role of the last norm
     "act": "silu",  # silu | gelu (tanh form) | swiglu_oai (clamped) | relu2 | xielu (its numbers are keys)
     "gate": "split",  # split: ffn_gate and ffn_up | fused: ffn_up holds the gate, then up | None: down(act(up))
+    "sparse": False,  # activation_sparsity_scale: per layer, of the gate (ops/sparsify.py)
+    "inputs": False,  # a small embedding of its own for every layer, embedding_length_per_layer_input; 0: there is none
+    "out_scale": False,  # layer_output_scale multiplies the residual stream behind the layer, where the file has it
+    "streams": False,  # several residual streams that learnt coefficients mix (arch/streams.py)
     "biases": ("qkv",),  # matrices that may have a bias: "qkv", "attn_output", "ffn", "experts", "output"
     "output": "optional",  # output.weight: optional (absent: the embedding) | tied (always the embedding) | required
     # mixtures of experts; which layers have one, and groups of experts, are keys of the file (arch/experts.py)
@@ -72,6 +81,7 @@ FAMILY_DEFAULTS = {
     # the router's own numbers) | None: the key expert_gating_func must say
     "renormalize": True,  # the weights are divided by their sum; where the key expert_weights_norm is honoured: without that key
     "choice_bias": None,  # exp_probs_b, which chooses and does not weigh: None | "optional" | "required"
+    "beside": False,  # a mixture has a dense feed-forward beside it, both with norms of their own, and a norm for its router alone
     "split_width": False,  # without expert_feed_forward_length an expert has feed_forward_length / expert_used_count, not all of it
     "weight_input": False,  # an expert's weight multiplies what the expert reads, not what it gives
     "shared": None,  # width of the shared expert: None | "key" (expert_shared_feed_forward_length; 0: there is none)
@@ -121,12 +131,13 @@ class Rotation:
     """Parameters of one rotary table, as the file states them; program/rope.py turns them into frequencies."""
 
     __slots__ = ("attn_factor", "base", "beta_fast", "beta_slow", "dims", "factor", "freqs", "log_multiplier")
-    __slots__ += ("long", "original", "short", "style", "type")
+    __slots__ += ("long", "original", "short", "style", "type", "windowed")
 
     def __init__(self, style, dims, base):
         self.style = style  # norm | neox
         self.dims = dims  # rotated dimensions of each head; the rest is copied
         self.base = base
+        self.windowed = False  # of the layers with a window alone
         self.type = "none"  # none | linear | yarn | longrope
         self.factor = 1.0
         self.attn_factor = 1.0  # multiplies cos and sin
@@ -143,16 +154,26 @@ class Layer:
     """One block: sizes, its norms as (weight, bias) names and its matrices. What a block lacks is None, or 0 heads."""
 
     __slots__ = ("act_parameters", "attn_norm", "attn_out_norm", "chunk", "down", "experts", "feed_forward", "ffn_norm")
-    __slots__ += ("ffn_out_norm", "gate", "heads", "index", "k", "k_norm", "key_dim", "kv_heads", "latent", "mixer", "o")
-    __slots__ += ("parallel", "q", "q_norm", "query_gate", "rope", "scale", "sinks", "up", "v", "value_dim", "window")
+    __slots__ += ("ffn_out_norm", "gate", "heads", "index", "input_gate", "input_norm", "input_proj", "k", "k_norm", "key_dim")
+    __slots__ += ("kv_heads", "latent", "limit", "mixer", "o", "out_gate", "out_scale", "owner", "parallel", "q", "q_norm")
+    __slots__ += ("query_gate", "rope", "scale", "sinks", "sparsity", "streams", "up", "v", "value_dim", "window")
+
+    def __init__(self):
+        for name in ABSENT:
+            setattr(self, name, None)
+        self.limit = self.sparsity = 0.0  # of the activation's parts, 0: none; deviations of the gate, 0: none
+
+
+# Of a layer, what few families have. owner: index of the cache that a layer without keys of its own reads.
+ABSENT = ("experts", "input_gate", "input_norm", "input_proj", "latent", "mixer", "out_gate", "out_scale", "owner", "streams")
 
 
 class Spec:
     """One model file, fully resolved. `layers` are those that run."""
 
     __slots__ = ("architecture", "attn_softcap", "clamp", "context_length", "embed_scale", "embedding", "eps", "family")
-    __slots__ += ("final_softcap", "layers", "logit_factor", "norm", "output", "output_norm", "positions", "residual_scale")
-    __slots__ += ("rotations", "temper", "unit_norm", "value_scale", "vocabulary", "width")
+    __slots__ += ("final_softcap", "inputs", "layers", "logit_factor", "norm", "output", "output_norm", "positions")
+    __slots__ += ("residual_scale", "rotations", "streams", "temper", "unit_norm", "value_scale", "vocabulary", "width")
 
     def __str__(self):
         first = next((layer for layer in self.layers if layer.kv_heads), self.layers[0])

@@ -11,7 +11,7 @@ from . import names
 from .spec import NORMS, Matrix
 
 F32 = 0  # GGML type id of factor tensors
-LARGEST_FACTOR = 1e30
+LARGEST_FACTOR = 1e31  # 1e30 stands for a pair that does not turn
 
 
 class Taken:
@@ -34,6 +34,10 @@ class Taken:
             )
         self.used.append(name)
         return name
+
+    def skip(self, *names):
+        """Tensors that may be there and are of no use."""
+        self.used += [name for name in names if name in self.tensors]
 
     def optional(self, name, shape):
         return self.need(name, shape) if name in self.tensors else None
@@ -61,6 +65,14 @@ def read_tensors(file, family, spec):
     read_embedding(file, taken, family, spec)
     for layer in spec.layers:
         read_layer(taken, family, layer, spec.width)
+    if spec.inputs:
+        from .layer_inputs import read_input_tensors
+
+        read_input_tensors(taken, spec)
+    if spec.streams:
+        from .streams import read_stream_tensors
+
+        read_stream_tensors(taken, spec)
     spec.output_norm = taken.norm(family.output_norm, spec.width)
     read_output(taken, family, spec)
     read_factors(taken, family, spec)
@@ -105,9 +117,11 @@ def read_layer(taken, family, layer, width):
         from .experts import read_expert_tensors
 
         read_expert_tensors(taken, family, layer, width)
-    else:
+    if family.beside or not layer.experts:
         read_feed_forward(taken, family, start, layer, width)
     layer.ffn_out_norm = taken.norm(start + family.ffn_out_norm, width) if family.ffn_out_norm else None
+    if family.out_scale:
+        layer.out_scale = taken.optional(f"{start}{names.LAYER_SCALE}.weight", (1,))
 
 
 def role_of(taken, start, roles):
@@ -129,12 +143,13 @@ def read_attention(taken, family, start, layer, width):
 
         read_latent_tensors(taken, start, layer, width)
     elif layer.kv_heads:
-        read_qkv(taken, start, layer, width, "qkv" in family.biases)
+        read_qkv(taken, family, start, layer, width)
         biased = "attn_output" in family.biases
         layer.o = taken.matrix(start + names.ATTN_OUTPUT, layer.heads * layer.value_dim, width, biased)
         if family.head_norm and (family.head_norm_if == "always" or f"{start}{names.ATTN_Q_NORM}.weight" in taken.tensors):
             layer.q_norm = head_norm(taken, family.head_norm, start + names.ATTN_Q_NORM, layer.key_dim, layer.heads)
-            layer.k_norm = head_norm(taken, family.head_norm, start + names.ATTN_K_NORM, layer.key_dim, layer.kv_heads)
+            if layer.owner is None:
+                layer.k_norm = head_norm(taken, family.head_norm, start + names.ATTN_K_NORM, layer.key_dim, layer.kv_heads)
     elif layer.heads:
         layer.o = taken.matrix(start + names.ATTN_OUTPUT, width, width, False)
 
@@ -159,18 +174,26 @@ def read_feed_forward(taken, family, start, layer, width):
     layer.down = taken.matrix(start + names.FFN_DOWN, ff, width, biased)
 
 
-def read_qkv(taken, start, layer, width, biased):
+def read_qkv(taken, family, start, layer, width):
     """Three matrices, or three row ranges of the fused one; a fused matrix may come with separate biases."""
-    q, k, v = (1 + layer.query_gate) * layer.heads * layer.key_dim, layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
+    queries = (1 + layer.query_gate) * layer.heads * layer.key_dim
+    k, v, biased = layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim, "qkv" in family.biases
+    if family.out_gate and (family.out_gate == "elements" or f"{start}{names.ATTN_GATE}.weight" in taken.tensors):
+        gates = layer.heads * (layer.value_dim if family.out_gate == "elements" else 1)
+        layer.out_gate = taken.matrix(start + names.ATTN_GATE, width, gates, False)
     fused = start + names.ATTN_QKV
     if fused + ".weight" not in taken.tensors:
-        layer.q = taken.matrix(start + names.ATTN_Q, width, q, biased)
+        layer.q = taken.matrix(start + names.ATTN_Q, width, queries, biased)
+        if layer.owner is not None:
+            taken.skip(*(f"{start}{role}.weight" for role in (names.ATTN_K, names.ATTN_V, names.ATTN_K_NORM)))
+            return
         layer.k = taken.matrix(start + names.ATTN_K, width, k, biased)
-        layer.v = taken.matrix(start + names.ATTN_V, width, v, biased)
+        if not (family.keys_as_values and k == v) or f"{start}{names.ATTN_V}.weight" in taken.tensors:
+            layer.v = taken.matrix(start + names.ATTN_V, width, v, biased)
         return
-    both = taken.matrix(fused, width, q + k + v, biased)
+    both = taken.matrix(fused, width, queries + k + v, biased)
     parts = []
-    for role, first, count in ((names.ATTN_Q, 0, q), (names.ATTN_K, q, k), (names.ATTN_V, q + k, v)):
+    for role, first, count in ((names.ATTN_Q, 0, queries), (names.ATTN_K, queries, k), (names.ATTN_V, queries + k, v)):
         bias = both.bias or (taken.optional(f"{start}{role}.bias", (count,)) if biased else None)
         parts.append(Matrix(both.weight, bias, (first, count), first if both.bias else 0))
     layer.q, layer.k, layer.v = parts
@@ -188,8 +211,9 @@ def read_factors(taken, family, spec):
     """Divisors of the rotary frequencies, for the tables that are scaled."""
     for rotation in spec.rotations:
         half = rotation.dims // 2
-        if "freqs" in family.rope_factors:
-            rotation.freqs = factors(taken, names.ROPE_FREQS, half)
+        if "freqs" in family.rope_factors or ("full freqs" in family.rope_factors and not rotation.windowed):
+            stored = int(half / family.rope_share)  # those that turn come first
+            rotation.freqs = (factors(taken, names.ROPE_FREQS, stored) or [])[:half] or None
         if "always long" in family.rope_factors or ("long" in family.rope_factors and rotation.type == "longrope"):
             rotation.long = factors(taken, names.ROPE_LONG, half)
             rotation.short = factors(taken, names.ROPE_SHORT, half)

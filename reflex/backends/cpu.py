@@ -141,6 +141,8 @@ class Memory:
             self.wanted if chosen else self.every, self.batch, self._scratch, self._attention_bytes(), keys, values,
             self.token_count, sinks,
         )  # fmt: skip
+        if not keys:  # of a layer that reads the cache of another: the block is not the only one of that cache
+            return self.constants(words)
         address = self.blocks[args["layer"]] = self.pin(words)
         return address
 

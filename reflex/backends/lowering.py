@@ -15,7 +15,7 @@ from .layers import facts
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
 QUANTIZED_GROUP = 384  # bytes per 256 quantized activations (kernels/dot.py)
-ELSEWHERE = ("further", "experts", "latent", "recurrent")  # files of operations that few families have, in the order of the search
+ELSEWHERE = ("further", "experts", "latent", "weights", "recurrent")  # files of operations that few families have
 ALL = "all"  # a thread may read everything
 ONE = 0x3F800000  # 1.0 as float32 bits
 
@@ -321,25 +321,27 @@ class Lowering:
         self.add("rope", row, ((out, division), (f"angles{index}", ALL)), ((out, division),))
 
     def _attention(self, step):
-        q, k, v = step.ins
+        q, *fresh = step.ins
         cache = f"cache{step.args['layer']}"
         division, chosen, _ = self._heads(q, step.args["heads"])
         own = ("heads", step.args["kv_heads"], False)
         row, relocations = (self._attention_block(step),), ((0, self._attention_block),)
-        self.add("append", row, ((k, own), (v, own)), ((cache, own),), relocations)
+        if fresh:  # else the cache is that of another layer
+            self.add("append", row, tuple((buffer, own) for buffer in fresh), ((cache, own),), relocations)
         self.mark(step.out, chosen)
         self.add("attention", row, ((q, division), (cache, ALL)), ((step.out, division),), relocations)
 
     def _attention_block(self, step):
         """Address of the parameters of an attention step, made on first use."""
         m = self.memory
-        known = m.blocks.get(step.args["layer"])
+        known = m.blocks.get(step.args["layer"]) if len(step.ins) > 1 else None
         if known is not None:
             return known
-        q, k, v = step.ins
+        q, *fresh = step.ins
         chosen, count = self.rows(q)
         sinks = self.floats(step.weights[0]) if step.weights else 0
-        return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), m.buffer(k), m.buffer(v), count, chosen, sinks)
+        new = [m.buffer(buffer) for buffer in fresh] or (0, 0)
+        return m.attention_block(step.args, m.buffer(q), m.buffer(step.out), *new, count, chosen, sinks)
 
     def over_columns(self, kernel, buffer, other, parameter, *more):
         """A step over columns: buffer = f(buffer, other)."""
@@ -353,7 +355,8 @@ class Lowering:
         self.over_columns("add", step.out, step.ins[1], float_bits(step.args.get("scale", 1.0)))
 
     def _gated(self, step):
-        self.over_columns("gated_" + step.args["act"], step.out, step.ins[1], ONE)
+        kernel, limit = "gated_" + step.args["act"], step.args.get("limit")
+        self.over_columns(kernel + "_limited" if limit else kernel, step.out, step.ins[1], float_bits(limit) if limit else ONE)
 
     def _scale(self, step):
         self.over_columns("scale", step.out, step.out, float_bits(step.args["factor"]))

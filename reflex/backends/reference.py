@@ -208,8 +208,11 @@ class Plan:
     def _attention(self, batch, step, ins, args):
         layer = args.pop("layer")
         rows = batch.rows[step.out]
-        ins[1] = self.put(self._keys, layer, batch.slots, ins[1])
-        ins[2] = self.put(self._values, layer, batch.slots, ins[2])
+        if len(ins) > 1:
+            ins[1] = self.put(self._keys, layer, batch.slots, ins[1])
+            ins[2] = self.put(self._values, layer, batch.slots, ins[2])
+        else:  # the cache is that of another layer
+            ins += [self._keys[layer], self._values[layer]]
         ins += map(self.weight, step.weights)
         for name in ("slots", "positions", "shared", "branch", "runs"):
             args[name] = [getattr(batch, name)[r] for r in rows]

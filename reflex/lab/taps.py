@@ -15,6 +15,7 @@ from ..records import Record, table
 WALKED = ("reference", "cpu")  # backends that can be stopped between any two steps, see walk.py
 EVERYWHERE = (*WALKED, "cuda")
 ATTENTIONS = ("attention", "latent_attention")  # operations that have a pattern
+ADDED = (("feed_forward",), ("attention_out", "feed_forward"), ("attention_out", "feed_forward", "layer_input"))  # by additions
 HIDDEN = ("embedding", "layers.*.residual_out", "final_norm")  # what `trace` reads where nothing is named
 STEPS = ("attention", "heads", "router")  # taps that are shown in a shape of their own
 MEANINGS = {
@@ -27,6 +28,7 @@ MEANINGS = {
     "behind it, before the residual scale",
     "router": "the chosen experts with their weights, the most likely one first; fields `expert` and `weight`",
     "feed_forward": "what the feed-forward adds to the residual stream, after a norm behind it, before the residual scale",
+    "layer_input": "what the layer's own embedding of the token adds to the residual stream",
     "residual_out": "the residual stream after the layer",
     "final_norm": "what the output matrix reads",
     "logits": "the scores of the next token, scaled and capped",
@@ -139,7 +141,8 @@ def layer_points(program, first, last, stream):
         elif step.op == "route":
             yield "router", number + 1, step.out, ("rows", step.args["used"]), step
         elif number in sums:
-            yield "feed_forward" if number == sums[-1] and not mixes else "attention_out", number, step.ins[1], columns, None
+            words = ("attention_out",) if mixes else ADDED[min(len(sums), len(ADDED)) - 1]
+            yield words[sums.index(number)], number, step.ins[1], columns, None
     yield "residual_out", last, stream, columns, None
 
 

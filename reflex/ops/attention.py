@@ -11,7 +11,11 @@ computes a row from its path alone, in that order: to the bit, neither other row
 
 OPERANDS = {
     "out": "a [rows, heads * value_dim]",
-    "ins": ("q [rows, heads * key_dim]", "k [tokens, kv_heads * key_dim]", "v [tokens, kv_heads * value_dim]"),
+    "ins": (
+        "q [rows, heads * key_dim]",
+        "k [tokens, kv_heads * key_dim], optional",
+        "v [tokens, kv_heads * value_dim]; without k and v the cache of the layer is read as it is, optional",
+    ),
     "weights": ("sinks [heads], optional",),
     "args": (
         "layer: index of the cache",

@@ -50,7 +50,7 @@ def emit_attention(program, spec, layer, select):
 
 
 def emit_select(program, h):
-    for buffer in (h, "x") if h != "x" else ("x",):
+    for buffer in dict.fromkeys((h, "x", *(("inputs",) if "inputs" in program.widths else ()))):
         program.emit("select", buffer, (buffer,))
 
 
@@ -62,23 +62,42 @@ def emit_heads(program, spec, layer, h, select):
     both, gate = q, None
     if layer.query_gate:
         both, gate = program.buffer("qg", 2 * layer.heads * layer.key_dim), program.buffer("gate", layer.heads * layer.key_dim)
-    queries, others = ((both, layer.q),), ((k, layer.k), (v, layer.v))
+    queries, others = [(both, layer.q)], [(k, layer.k), (v, layer.v)]
+    if layer.out_gate:
+        gate = program.buffer("gate", layer.heads * (layer.value_dim if spec.family.out_gate == "elements" else 1))
+        queries.append((gate, layer.out_gate))
+    others = [part for part in others if part[1]]  # a layer may lack v, and one that reads another's cache both
     emit_products(program, spec, h, others if select else queries + others)
     if not select:
         emit_queries(program, spec, layer, q, both, gate)
-    emit_turned(program, spec, layer, k, layer.kv_heads, layer.k_norm)
+    if layer.owner is None:
+        emit_keys(program, spec, layer, k, v)
     if select:
         emit_select(program, h)
         emit_products(program, spec, h, queries)
         emit_queries(program, spec, layer, q, both, gate)
     a = program.buffer("a", layer.heads * layer.value_dim)
-    program.emit("attention", a, (q, k, v), (layer.sinks,) if layer.sinks else (), attention_args(program, spec, layer))
+    ins = (q, k, v) if layer.owner is None else (q,)
+    program.emit("attention", a, ins, (layer.sinks,) if layer.sinks else (), attention_args(program, spec, layer))
     if spec.value_scale != 1.0:
         program.emit("scale", a, (a,), (), {"factor": spec.value_scale})
     if gate is None:
         return a
+    if spec.family.out_gate == "heads":
+        program.emit("gate_heads", a, (a, gate), (), {"heads": layer.heads})
+        return a
     program.emit("gated", gate, (gate, a), (), {"act": "sigmoid"})
     return gate
+
+
+def emit_keys(program, spec, layer, k, v):
+    """What keys and values go through before the cache. Without a matrix of their own values are keys before that."""
+    if layer.v is None:
+        width = layer.kv_heads * layer.value_dim
+        program.emit("head_part", v, (k,), (), {"heads": 1, "head_dim": width, "stride": width, "first": 0})
+    if spec.unit_norm == "v":
+        emit_unit_norm(program, spec, v, layer.kv_heads, layer.value_dim)
+    emit_turned(program, spec, layer, k, layer.kv_heads, layer.k_norm)
 
 
 def emit_products(program, spec, h, parts):
@@ -90,7 +109,7 @@ def emit_products(program, spec, h, parts):
 
 
 def emit_queries(program, spec, layer, q, both, gate):
-    for part, buffer in enumerate((q, gate) if gate else ()):  # each head has queries and then as many gates
+    for part, buffer in enumerate((q, gate) if layer.query_gate else ()):  # each head has queries and then as many gates
         args = {"heads": layer.heads, "head_dim": layer.key_dim, "stride": 2 * layer.key_dim, "first": part * layer.key_dim}
         program.emit("head_part", buffer, (both,), (), args)
     emit_turned(program, spec, layer, q, layer.heads, layer.q_norm)
@@ -129,9 +148,12 @@ def emit_head_norm(program, spec, layer, buffer, heads, norm):
 
 
 def attention_args(program, spec, layer):
-    program.caches.append((layer.kv_heads, layer.key_dim, layer.value_dim))
+    cache = layer.owner
+    if cache is None:
+        cache = len(program.caches)
+        program.caches.append((layer.kv_heads, layer.key_dim, layer.value_dim))
     return {
-        "layer": len(program.caches) - 1,
+        "layer": cache,
         "heads": layer.heads,
         "kv_heads": layer.kv_heads,
         "key_dim": layer.key_dim,

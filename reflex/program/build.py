@@ -24,12 +24,31 @@ def build(spec, context=0, adapters=None):
         adapters.embedding(program, x, spec.embedding, spec.embed_scale)
     if spec.positions:
         program.emit("add_position", x, (x,), (spec.positions,))
+    if spec.inputs:
+        from .layer_inputs import emit_inputs  # an import that most programs need not wait for
+
+        emit_inputs(program, spec)
+    if spec.streams:
+        from . import streams
+
+        streams.emit_begin(program, spec)
     last = spec.layers[-1]
     for layer in spec.layers:
         program.layers.append(len(program.steps))
-        source = emit_attention(program, spec, layer, select=layer is last)
+        emit = streams.emit_predicted if spec.streams else emit_attention
+        source = emit(program, spec, layer, layer is last)
         if layer.feed_forward or layer.experts:
             emit_feed_forward(program, spec, layer, source)
+        if spec.streams:
+            streams.emit_corrected(program, spec, layer)
+        elif layer.input_gate:
+            from .layer_inputs import emit_input
+
+            emit_input(program, spec, layer)
+        if layer.out_scale:
+            program.emit("weigh", x, (x,), (layer.out_scale,))
     program.layers.append(len(program.steps))
+    if spec.streams:
+        streams.emit_end(program, spec)
     emit_head(program, spec)
     return program

@@ -16,6 +16,7 @@ from reflex.arch import load_spec
 from reflex.backends.reference import Plan
 from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.gguf.reader import open_model
+from reflex.ops import gated
 from reflex.program import build
 
 CONTEXT = 512
@@ -24,7 +25,22 @@ LENGTHS = (1, 7, 64, 100)  # the windows of the tiny models are 16 tokens
 AGAINST_LLAMA, AGAINST_ITSELF = 0.01, 2e-5  # largest difference / standard deviation
 # llama.cpp rounds what every matrix of a half-precision file reads to half precision. Latent attention has five such places in a
 # layer instead of two, and a deep random model amplifies that: its F32 files are the proof.
-HALF = {"deepseek2-lite": 0.2, "deepseek2-joined": 0.1} | dict.fromkeys(("deepseek2", "mistral4", "deepseek2-without-log"), 0.03)
+HALF = dict.fromkeys(("deepseek2", "mistral4", "deepseek2-without-log"), 0.03) | {"gemma4": 0.05, "gemma3n": 0.12}
+TABLED = ("gemma4", "gemma3n")  # families whose tiny models show that llama.cpp's GELU is a table of half-precision numbers
+HALF |= {"deepseek2-lite": 0.2, "deepseek2-joined": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def half_gelu(request, monkeypatch):
+    """The GELU of llama.cpp, where it is asked."""
+    if "llama_cpp" in request.function.__name__ and MODELS[request.node.callspec.params["name"]][0] in TABLED:
+        exact = gated.gelu
+
+        def rounded(x):
+            inner = exact(np.clip(x, -10, 10).astype("f2").astype("f4")).astype("f2").astype("f4")
+            return np.where(x > 10, x, np.where(x < -10, np.float32(0), inner))
+
+        monkeypatch.setitem(gated.UNITS, "gelu", lambda g, u: rounded(g) * u)
 
 
 def text(length, seed=7):

@@ -162,7 +162,10 @@ def unary(x, *, act, parameters):
     return [[activation(v, act, parameters) for v in row] for row in x]
 
 
-def gated(g, u, *, act):
+def gated(g, u, *, act, limit=0.0):
+    if limit:
+        pairs = [list(zip(p, q, strict=True)) for p, q in zip(g, u, strict=True)]
+        return [[min(activation(a, act), limit) * max(-limit, min(b, limit)) for a, b in row] for row in pairs]
     if act == "swiglu_oai":
         pairs = [[(min(a, 7), max(-7, min(b, 7))) for a, b in zip(p, q, strict=True)] for p, q in zip(g, u, strict=True)]
         return [[a / (1 + exp(-1.702 * a)) * (b + 1) for a, b in row] for row in pairs]
@@ -253,6 +256,72 @@ def expert_linear(x, routes, w, b, *, used, rows=None):
     return out
 
 
+def weigh(x, w):
+    return [[v * (w[0] if len(w) == 1 else w[i]) for i, v in enumerate(row)] for row in x]
+
+
+def route_scale(routes, s, *, used):
+    return [[v * s[int(row[used + i])] if i < used else v for i, v in enumerate(row)] for row in routes]
+
+
+def gate_heads(a, g, *, heads):
+    n = len(a[0]) // heads
+    return [[v / (1 + exp(-gates[i // n])) for i, v in enumerate(row)] for row, gates in zip(a, g, strict=True)]
+
+
+def sparsify(x, *, deviations):
+    out = []
+    for row in x:
+        mean = sum(row) / len(row)
+        cut = mean + deviations * sqrt(sum((v - mean) ** 2 for v in row) / (len(row) - 1))
+        out.append([max(v - cut, 0.0) for v in row])
+    return out
+
+
+def quarters(row, count=4):
+    n = len(row) // count
+    return [row[j * n : (j + 1) * n] for j in range(count)]
+
+
+def length(part):
+    return sqrt(sum(v * v for v in part))
+
+
+def streams_begin(x, o):
+    return [
+        first + [v * length(first) / length(part) for part in quarters(rest, 3) for v in part]
+        for first, rest in zip(x, o, strict=True)
+    ]
+
+
+def streams_predict(s, c):
+    out = []
+    for row, own in zip(s, c, strict=True):
+        parts = quarters(row)
+        out.append([v + sum(own[4 * j + k] * parts[k][i] for k in range(4)) for j in range(4) for i, v in enumerate(parts[j])])
+    return out
+
+
+def streams_correct(p, y, c):
+    rows = [(quarters(row), made, own) for row, made, own in zip(p, y, c, strict=True)]
+    return [
+        [v + (own[j] + 1) * (made[i] - parts[0][i]) for j in range(4) for i, v in enumerate(parts[j])] for parts, made, own in rows
+    ]
+
+
+def streams_inject(s, y):
+    return [[v + (made[i % len(made)] if i >= len(made) else 0) for i, v in enumerate(row)] for row, made in zip(s, y, strict=True)]
+
+
+def streams_end(s, b):
+    out = []
+    for row, back in zip(s, b, strict=True):
+        first = quarters(row)[0]
+        brought = [[v * length(first) / length(part) for v in part] for part in quarters(back, 3)]
+        out.append([sum(column) / 4 for column in zip(first, *brought, strict=True)])
+    return out
+
+
 def expert_scale(x, routes, *, used):
     n = len(x[0]) // used
     return [[v * route[i // n] for i, v in enumerate(row)] for row, route in zip(x, routes, strict=True)]
@@ -272,7 +341,8 @@ def gate_rows(y, h, w):
 FORMULAS = (embed, rmsnorm, layernorm, head_rmsnorm, head_layernorm, linear, rope, attention, add, gated, unary, select, scale)
 FORMULAS += (softcap, clamp, bias, add_position, temper, route, expert_linear, expert_sum, gate_rows, head_linear, latent_attention)
 FORMULAS += (head_l2norm, group_rmsnorm, head_part, recurrent.conv, recurrent.delta_rule, recurrent.state_scan)
-FORMULAS += (expert_scale,)
+FORMULAS += (expert_scale, weigh, route_scale, gate_heads, sparsify)
+FORMULAS += (streams_begin, streams_predict, streams_correct, streams_inject, streams_end)
 FORMULAS = {f.__name__: f for f in FORMULAS}
 
 # ---- tests -----------------------------------------------------------------------------------------------------

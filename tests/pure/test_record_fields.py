@@ -15,7 +15,7 @@ from reflex.errors import ModelFileError, UnsupportedError
 # What other files would miss: a number of layers and an output matrix that those here do not have.
 ELSEWHERE = {"only_layers", "output"}
 SAME_HERE = {("gemma2", "window"), ("exaone4", "window")}  # the key is in the file; the default is for files without it
-SAME_HERE |= {("kolibri1", "window_every"), ("mimo2", "window_every")}
+SAME_HERE |= {(family, "window_every") for family in ("kolibri1", "mimo2", "gemma4", "step35")}
 LATER = {("llama4", "chunk"), ("llama4", "temper")}  # after 8192 tokens: tests/cpu/test_long_context.py
 PARTS = ("keys", "rope_factors", "biases")  # tuples whose every item must be missed
 OTHERS = {  # field -> values of which a record has at most one
@@ -37,7 +37,7 @@ OTHERS = {  # field -> values of which a record has at most one
     "renormalize": (True, False),
 }
 UNSEEN = {  # (field, value) -> of which records a file cannot tell
-    ("parallel", "always"): lambda f: f.attn_norm is None or f.parallel == "key" or f.ffn_norm == "attn_norm",
+    ("parallel", "always"): lambda f: f.attn_norm is None or f.parallel == "key" or f.ffn_norm == "attn_norm" or f.streams,
     ("parallel", "one norm"): lambda f: f.parallel == "one norm",
     ("rope", "norm"): lambda f: f.rope is None,
     ("rope", "neox"): lambda f: f.rope is None,
@@ -55,7 +55,7 @@ UNSEEN |= {("gating", kind): lambda f: f.experts == "never" or f.gating is None 
 UNSEEN |= {  # a softmax over all that is divided by the sum of the chosen is one over the chosen
     ("gating", "softmax of chosen"): lambda f: f.experts == "never" or f.gating is None or f.renormalize,
     ("renormalize", True): lambda f: f.experts == "never" or f.gating == "softmax of chosen",
-    ("renormalize", False): lambda f: f.experts == "never",
+    ("renormalize", False): lambda f: f.experts == "never" or f.beside,  # a norm follows
 }
 
 

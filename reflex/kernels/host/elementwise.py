@@ -34,6 +34,11 @@ def _clamped(v, x, low, high):
     return b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
 
 
+def _least(v, x, high):
+    """What is no number stays so."""
+    return v.b.select(v.b.fcmp_ordered(">", x, high), high, x)
+
+
 def _swiglu_oai(v, x, s):
     b, c = v.b, lambda value: v.const(x[0].type, value)
     a = b.select(b.fcmp_ordered(">", x[0], c(7.0)), c(7.0), x[0])
@@ -74,6 +79,7 @@ def _softplus(v, x):
 COLUMN_STEPS = {  # step name -> lanes of (buffer, other), (parameter) -> new lanes of buffer
     "add": lambda v, x, s: v.fma(x[1], s[0], x[0]),
     "gated_silu": lambda v, x, s: v.b.fmul(_silu(v, x[0]), x[1]),
+    "gated_silu_limited": lambda v, x, s: v.b.fmul(_least(v, _silu(v, x[0]), s[0]), _clamped(v, x[1], v.b.fneg(s[0]), s[0])),
     "gated_gelu": lambda v, x, s: v.b.fmul(_gelu(v, x[0]), x[1]),
     "gated_swiglu_oai": _swiglu_oai,
     "gated_sigmoid": lambda v, x, s: v.b.fmul(v.sigmoid(x[0]), x[1]),
