@@ -82,10 +82,11 @@ def _heads(f):
         return "both compressed"
     if f["unit_norm"] == "q and k":
         return "RMS per head without weights, after rope"
+    behind = ", values without weights" if f["unit_norm"] == "v" else ""
     if f["head_norm"] is None:
         return ""
     stored = ", where stored" if f["head_norm_if"] == "stored" else ""
-    return f"{HEAD_NORMS[f['head_norm']]} {f['head_norm_at']}{stored}"
+    return f"{HEAD_NORMS[f['head_norm']]} {f['head_norm_at']}{stored}{behind}"
 
 
 def _positions(f):

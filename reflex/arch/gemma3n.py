@@ -3,25 +3,10 @@
 The logits are capped, and every layer has a small embedding of the token of its own. Values are normed without weights.
 """
 
-from .spec import Family
+from . import gemma4
 
-FAMILY = Family(
-    attn_out_norm="post_attention_norm",
-    ffn_out_norm="post_ffw_norm",
-    head_norm="rms",
-    unit_norm="v",
-    keys=("attention.shared_kv_layers",),
-    window_if="always",
-    window_every=5,
-    window_base=10000.0,
-    attn_scale=1.0,
-    final_softcap=30.0,
-    embed_scale="sqrt width",
-    act="gelu",
-    sparse=True,
-    inputs=True,
-    streams=True,
-    biases=(),
+FAMILY = gemma4.FAMILY.but(
+    keys_as_values=False, rope_factors=(), window_every=5, out_scale=False, experts="never", beside=False, sparse=True, streams=True
 )
 
 TINY = {"width": 64, "layers": 22, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "spm"}

@@ -1,16 +1,17 @@
 """MiMo V2 Flash, 309B-A15B: values smaller than keys, windows with sinks, part of a head rotates, sigmoid routing."""
 
-from .spec import Family
+from . import step35
 
-FAMILY = Family(
-    keys=("attention.value_scale",),
+FAMILY = step35.FAMILY.but(
+    head_norm=None,
+    head_norm_if="always",
+    out_gate=None,
+    rope_factors=(),
+    rope_share=1.0,
     sinks="optional",
-    window_if="always",
-    window_every=None,
-    window_base=10000.0,
-    experts="always",
-    gating="sigmoid",
-    choice_bias="optional",
+    keys=("attention.value_scale",),
+    renormalize=True,
+    shared=None,
 )
 
 TINY = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "qwen2"}

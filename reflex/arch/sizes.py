@@ -130,9 +130,7 @@ def read_layers(file, key, family, spec):
         if family.missing_parts and not feed_forward[i]:
             continue
         layer = Layer()
-        layer.index = i
-        layer.heads = heads[i]
-        layer.kv_heads = kv_heads[i]
+        layer.index, layer.heads, layer.kv_heads = i, heads[i], kv_heads[i]
         layer.key_dim, layer.value_dim = dims[bool(windows[i])]
         layer.feed_forward = feed_forward[i]
         layer.limit, layer.sparsity = limits.get(i, 0.0), float(sparsity[i])

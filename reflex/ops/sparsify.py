@@ -1,6 +1,6 @@
 """sparsify: x = max(x - m - d s, 0), m and s mean and standard deviation of the row (of n - 1); in place.
 
-What lies less than d deviations above the mean becomes 0 (Gemma 3n's activation sparsity).
+What lies less than d deviations above the mean becomes 0: activation sparsity.
 """
 
 OPERANDS = {

@@ -1,6 +1,6 @@
 """streams_begin: s = (x | o_1 |x|/|o_1| | o_2 |x|/|o_2| | o_3 |x|/|o_3|), the first stream and others brought to its length.
 
-Of a stream of zeros nothing is made but zeros (Gemma 3n's start of AltUp, arXiv 2301.13310).
+Of a stream of zeros nothing is made but zeros. The start of AltUp (arXiv 2301.13310).
 """
 
 OPERANDS = {

@@ -1,6 +1,6 @@
 """Emitter of per-layer embeddings: every layer reads, besides the residual stream, a small vector of its own for every token.
 
-It is the sum of a row of a table, which the token chooses, and of what a matrix makes of the embedding (Gemma 3n and 4).
+It is the sum of a row of a table, which the token chooses, and of what a matrix makes of the embedding.
 """
 
 

@@ -6,7 +6,7 @@ from twins import UNITS, from_halves, matrix, reference, rows_of, twin
 
 from reflex.quant.types import by_name
 
-GATINGS = "softmax", "sigmoid", "softmax of chosen"  # as the kernels count them
+GATINGS = "softmax", "sigmoid", "softmax of chosen", "sigmoid of chosen"  # as the kernels count them
 
 
 @twin("route")

@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+import tiny_gemma
 from gguf import GGUFWriter
 from tiny import MODELS, Model, add_key, add_tokenizer, values, write
 
@@ -285,7 +286,7 @@ def test_a_spec_prints_its_sizes(tmp_path, name):
     text = str(load_spec(file))
     skipped = [i for i in range(model.layers) if not model.at("feed_forward_length", model.feed_forward, i)]
     running = model.layers - len(skipped if model.family.missing_parts else ())
-    heads = f"heads {model.heads}/{model.kv_heads} of {model.head_dim}"
+    heads = f"heads {model.heads}/{model.kv_heads} of {tiny_gemma.head_dim(model, 0)}"
     assert text.startswith(f"{model.architecture}: {running} layers, width 64, {heads}")
     file.close()
 

@@ -33,9 +33,8 @@ def parts(record, steps):
     if isinstance(record, Linear):
         rest = [step for step in steps if record.mode != "store" and step.op in ("gated", "add") and step.out == record.out]
         return [*([record.norm] if record.norm else []), *record.steps, *rest[:1]]
-    q, k, _ = record.step.ins
     before = steps[: steps.index(record.step)]
-    turned = [step for step in before if step.op in ("head_rmsnorm", "rope") and step.out in (q, k)]
+    turned = [step for step in before if step.op in ("head_rmsnorm", "rope") and step.out in record.step.ins[:2]]
     return [*turned[-len(turned) :], record.step]
 
 
@@ -63,7 +62,8 @@ def test_a_layer_is_five_records(program):
     for first, last in pairwise(program.layers[:-1]):  # the last layer's queries come behind its selection
         steps = program.steps[first:last]
         ops = {step.op for step in steps}
-        if "attention" not in ops or "route" in ops:
+        gated = any(step.args.get("act") == "sigmoid" for step in steps)
+        if "attention" not in ops or "route" in ops or gated or ops & {"gate_heads", "weigh", "streams_predict"}:
             continue
         records = fuse(steps, False)
         kinds = [type(record) for record in records if not isinstance(record, NormAdd | Plain)]

@@ -16,7 +16,7 @@ from .memory import offset
 from .parameters import Own, blocks
 from .products import MODES, SEGMENTS, TILE, UNTILED, fragment_of, is_summed
 
-GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2}
+GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2, "sigmoid of chosen": 3}
 FLOAT32 = 0  # type id
 MOST_EXPERTS, MOST_USED, MOST_GROUPS = 512, 32, 32
 PLAIN_TOKENS = 8  # pairs of a tile of expert_plain

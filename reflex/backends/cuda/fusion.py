@@ -255,8 +255,7 @@ def _history(steps, at, buffer):
 
 def _pattern(steps, at):
     """An Attention if q and k are prepared alike, each normed and rotated at most once; None: run the steps one by one."""
-    q, k, _ = steps[at].ins
-    sides = [_history(steps, at, buffer) for buffer in (q, k)]
+    sides = [_history(steps, at, buffer) for buffer in steps[at].ins[:2]]  # without k where the cache is another layer's
     orders = [[step.op for step in side] for side in sides]
     tables = {tuple(step.args["table"] for step in side if step.op == "rope") for side in sides}
     if len(tables) != 1 or any(len(set(order)) != len(order) for order in orders):
@@ -266,7 +265,7 @@ def _pattern(steps, at):
         return None
     found = Attention(steps[at])
     found.table = next(iter(tables.pop()), None)
-    found.q_norm, found.k_norm = (next((s for s in side if s.op == "head_rmsnorm"), None) for side in sides)
+    found.q_norm, found.k_norm = (next((s for s in side if s.op == "head_rmsnorm"), None) for side in (*sides, [])[:2])
     found.norm_first = not both or both[0][0] == "head_rmsnorm"
     return found
 

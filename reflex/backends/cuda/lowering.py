@@ -15,7 +15,7 @@ from .parameters import COLUMNS, blocks
 from .products import Products
 
 IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
-LACKING = {("attention", "chunk"), ("temper", "ahead"), ("expert_sum", "weighted")}  # (operation, argument)
+LACKING = {("attention", "chunk"), ("temper", "ahead"), ("expert_sum", "weighted"), ("gated", "limit")}  # (operation, argument)
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -206,8 +206,10 @@ def lowering(program):
         found = ExpertLowering
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
     lacking += sorted({f"{step.op} with {word}" for step in program.steps for word in step.args if (step.op, word) in LACKING})
-    if any(step.args.get("gating") == "sigmoid of chosen" for step in program.steps):
-        lacking.append("route with sigmoid of chosen")
+    if any(step.op == "attention" and len(step.ins) == 1 for step in program.steps):
+        lacking.append("attention over the cache of another layer")
+    if any(step.op == "head_rmsnorm" and step.weights[0] is None for step in program.steps):
+        lacking.append("head_rmsnorm without weights")
     if lacking:
         raise UnsupportedError(
             f"the cuda backend cannot run architecture {program.architecture}",

@@ -1,7 +1,8 @@
 """route: the experts of a row and their weights (ops/route.py), from the router's logits; a warp per row.
 
 logits: float32[rows, experts]; routes: float32[rows, 2 used]: weights, then indices. experts: up to 512, used: up to 32;
-gating: 0 softmax, 1 sigmoid, 2 softmax of chosen; groups: 0 or 1 for none, else up to 32. Grid: ceil(rows / 4).
+gating: 0 softmax, 1 sigmoid, 2 softmax of chosen, 3 sigmoid of chosen; groups: 0 or 1 for none, else up to 32.
+Grid: ceil(rows / 4).
 
 expert_dot.py chooses by itself where it can.
 """
@@ -18,7 +19,7 @@ THREADS = 128
 WARPS = THREADS // 32
 MOST = 512  # experts
 NARROW = 128  # experts, up to which a lane holds four
-SOFTMAX, SIGMOID, OF_CHOSEN = 0, 1, 2
+SOFTMAX, SIGMOID, OF_CHOSEN = 0, 1, 2  # 3: sigmoid of chosen
 TAKEN, MASKED, LEAST = 0, 1, 2  # keys of experts that are chosen already or stand in no chosen group; the least of others
 LEAST_SUM = 2.0**-14
 NO_EXPERT = 0x7FFFFFFF
@@ -159,7 +160,7 @@ def chooser(held):
 def weigh(x, top, total, used, gating, renormalize, scale, lane):
     """The weight of a lane's expert, from what the chooser gave; 0 of lanes behind the last."""
     weight = x
-    if gating == SIGMOID:
+    if gating & SIGMOID:  # of chosen too
         weight = sigmoid(x)
     else:
         if total == 0:

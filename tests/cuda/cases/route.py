@@ -3,7 +3,7 @@ from run import Case
 
 from reflex.ops import route as op
 
-GATINGS = "softmax", "sigmoid", "softmax of chosen"  # as the kernel counts them
+GATINGS = "softmax", "sigmoid", "softmax of chosen", "sigmoid of chosen"  # as the kernel counts them
 
 
 def settings(words, bias, experts):
