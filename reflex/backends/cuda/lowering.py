@@ -84,8 +84,10 @@ class Lowering(Products, AttentionLaunches):
     def _copy(self, template, first):
         steps = self.program.steps
         changes = [(row, parameter, word(steps[first + k])) for row, parameter, k, word in template.changes]
-        shift = self.chain.repeat(template.start, template.steps, changes) - template.start
-        self.stops += [[begin + shift, end + shift, steps[first + k], *rest] for begin, end, k, *rest in template.stops]
+        start = self.chain.repeat(template.start, template.steps, changes)
+        for begin, end, k, *rest in template.stops:
+            at = start - template.start
+            self.stops.append([begin + at, end + at, steps[first + k], *rest])
 
     def _rope_angles(self, index, rope):
         m, pairs = self.memory, len(rope.frequencies)

@@ -91,7 +91,7 @@ class Upload:
         """`headers`: the shards of a gguf File."""
         self.shards = [Shard(header) for header in headers]
         self.bytes = 0
-        self.sparse = False  # set where large parts stay in the file: pages are then mapped when they are pinned
+        self.sparse = False  # large parts stay in the file: pages are mapped when they are pinned
         self.way = None  # registered, ring or pageable
         self.queued_ns = 0  # from begin until the last copy was queued
         self._pieces = []  # [target offset, shard, file offset, bytes, mark]
@@ -158,10 +158,10 @@ class Upload:
         with self._guard:
             if self._ended:
                 return
-            self._begin(device, base)
+            self._device, self._base = device, base
+            self._begin()
 
-    def _begin(self, device, base):
-        self._device, self._base = device, base
+    def _begin(self):
         if not self._marks or (self._pieces and self._pieces[-1][4] == len(self._marks)):
             self.mark()
         self._started = perf_counter_ns()
