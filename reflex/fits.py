@@ -10,7 +10,7 @@ from .errors import ReflexError
 from .program.records import BATCH, PLACES
 
 GPUS = 8, 12, 16, 24, 32, 48, 80, 140  # GiB
-DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels and what the driver keeps for itself; assumed, not asked
+DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels, what the driver keeps, buffers of single batch sizes; assumed, not asked
 LOGITS_BYTES = 32 << 20  # of the cpu backend, at most
 
 

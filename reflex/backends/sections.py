@@ -19,6 +19,7 @@ each [heads][slots of the block][width]. Fixed sections are [heads][width] and a
         def write_fixed(self, address)
         def finish(self)                                       # where not parallel: begin what `write` was given
 
+A plan on a GPU has `state_at(place)`: the device address of the float32 numbers of all its fixed sections, one after the other.
 Called by reflex/state; each backend has its own in a file beside it.
 """
 

@@ -24,4 +24,4 @@ def test_what_a_device_gives_is_what_was_said(stub, tmp_path, name):
     (result,) = stub.run(TAKEN.format(path=str(path)))
     found = result["found"]
     said = found["weights_bytes"] + found["fixed_bytes"] + result["pages"] * found["page_bytes"]
-    assert result["pages"] == 1 and 0 <= result["taken"] - said < 0.05 * said + 65536  # launches of a batch size have buffers too
+    assert result["pages"] == 1 and 0 <= result["taken"] - said < found["driver_bytes"] / 64  # buffers of a batch size

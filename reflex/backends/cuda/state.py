@@ -5,7 +5,8 @@ A whole block of float16 slots is, byte for byte, a page of the cache, and goes 
 """
 
 from ... import native
-from ..sections import BLOCK, rearrange, slot_bytes, slot_sections
+from ...errors import UnsupportedError
+from ..sections import BLOCK, fixed_sections, rearrange, slot_bytes, slot_sections
 from .memory import SLOTS
 from .upload import Upload
 
@@ -16,12 +17,14 @@ class Store:
     """See ../sections.py. `source`: the mapped file that blocks lie in, with what a gguf Header says of one; None to read only."""
 
     half = True
-    fixed = ()
+    place = 0
     parallel = False
 
     def __init__(self, plan, source=None):
         self.plan = plan
-        self.sections = slot_sections(plan.program)
+        self.sections, self.fixed = slot_sections(plan.program), fixed_sections(plan.program)
+        if self.fixed and not hasattr(plan, "state_at"):
+            raise UnsupportedError("the cuda backend keeps no states that a file could hold", remedy="use --backend cpu")
         self._places = []  # of each section: offset in a page
         for (heads, key_dim, value_dim), at in zip(plan.program.caches, plan.memory.layer_places, strict=True):
             self._places += [at, at + HALF * SLOTS * heads * key_dim] if value_dim else [at]
@@ -29,6 +32,7 @@ class Store:
         self._source = source
         self._upload = None  # made for the first whole block
         self._host = None  # a page, on the host
+        self._quiet = False  # whether what was queued before has ended
 
     def read(self, first, count, address, half):
         """Slots [first, first + count) to `address`."""
@@ -45,6 +49,9 @@ class Store:
         """The first `count` of `stored` slots at `address` to the slots from `first` on."""
         plan = self.plan
         plan.open()
+        if not self._quiet:  # the copies go through another stream than what may still write there
+            plan.device.synchronize()
+            self._quiet = True
         plan.grow(first + count)
         page = plan.page_addresses[first // SLOTS]
         if half and stored == BLOCK and self._is_page():
@@ -57,6 +64,21 @@ class Store:
             dimensions = self._dimensions(section, count, stored, half)
             rearrange(plan.library, at, host + place, HALF if half else 4, HALF, *dimensions)
         plan.device.copy_in(page, host, plan.memory.page_bytes)  # pageable: read when the call returns
+
+    def read_fixed(self, address):
+        """The states of a place to `address`."""
+        size = slot_bytes(self.fixed, False)
+        if self.place < 0:
+            native.view(address, size)[:] = bytes(size)
+            return
+        self.plan.open()
+        self.plan.device.copy_out(address, self.plan.state_at(self.place), size)
+        self.plan.device.synchronize()
+
+    def write_fixed(self, address):
+        """The states at `address` into a place."""
+        self.plan.open()
+        self.plan.device.copy_in(self.plan.state_at(self.place), address, slot_bytes(self.fixed, False))
 
     def finish(self):
         """Let the device wait for the blocks on their way; nothing of the file is needed afterwards."""
