@@ -12,7 +12,7 @@ each for the pairs of a row and an expert that are there. Called by backend.py a
 from ... import native
 from ...errors import InvalidInputError, UnsupportedError
 from .gpu import BIASES, STACK
-from .upload import Shard
+from .shard import Shard
 
 MOST_SHARE = 0.75  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
 BUFFER = 1 << 20  # bytes copied at once, at most

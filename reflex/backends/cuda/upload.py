@@ -7,20 +7,16 @@ file systems where that is known to work; nothing else in the project may call c
 """
 
 import _thread
-import posix
 from _ctypes import addressof
-from posix import O_CLOEXEC, O_RDONLY, getpid, sched_getaffinity
-from posix import close as _close
-from posix import fstat as _fstat
-from posix import open as _open
+from posix import getpid, sched_getaffinity
 from time import perf_counter_ns
 
 from ... import native
 from ...errors import InternalError, ModelFileError, OutOfMemoryError
-from ...gguf.header import guard
-from ...native import PAGE, UInt8, libc
+from ...native import PAGE, libc
 from . import driver
 from .driver import call, word
+from .shard import Shard
 
 REGISTER_READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY
 READ_ONLY_REGISTER_SUPPORTED = 113  # CU_DEVICE_ATTRIBUTE
@@ -34,54 +30,6 @@ GAP = 256  # bytes between pieces that are copied along rather than copied aroun
 AHEAD = 8  # chunks that are asked from a cold disk before they are needed
 WILL_NEED, POPULATE_READ = 3, 22  # MADV_*
 PINNED_SECONDS = 2.0  # after the last copy was queued; a command has ended by then, a process that lives on gets its memory back
-
-
-class Shard:
-    """A model file mapped shared. `start`: where the reader's own mapping begins, which tensor addresses refer to."""
-
-    def __init__(self, header):
-        self.path = header.path
-        self.size = header.size
-        self.start = header.mapping.address
-        self.mapping = None
-        self.descriptor = _open(header.path, O_RDONLY | O_CLOEXEC)
-        status = _fstat(self.descriptor)
-        if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != header.stamp:
-            self.close()
-            raise ModelFileError("the file was replaced or rewritten while it was open", where=header.path, remedy="run again")
-
-    def map(self):
-        if self.mapping is None:
-            self.mapping = native.map_descriptor(self.descriptor, self.size, self.path, shared=True)
-            guard(self.mapping, self.path)
-        return self.mapping.address
-
-    def file_system(self):
-        """The number by which statfs tells file systems apart; 0 where it does not answer."""
-        block = (UInt8 * 256)()
-        failed = libc("fstatfs", 2)(self.descriptor, addressof(block)) & 0xFFFFFFFF
-        return 0 if failed else native.view(addressof(block), 1, "q")[0] & 0xFFFFFFFF
-
-    def may_register(self):
-        """Whether the file lies on a file system whose shared pages the driver is known to pin."""
-        return self.file_system() in FILE_SYSTEMS
-
-    def cached(self, offset):
-        """Whether the byte at `offset` can be read without waiting for a disk; True where the system cannot say."""
-        try:
-            return posix.preadv(self.descriptor, [bytearray(1)], min(offset, self.size - 1), posix.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return False
-        except (OSError, AttributeError):
-            return True
-
-    def close(self):
-        if self.mapping is not None:
-            self.mapping.free()
-            self.mapping = None
-        if self.descriptor >= 0:
-            _close(self.descriptor)
-            self.descriptor = -1
 
 
 class Upload:
@@ -249,7 +197,7 @@ class Upload:
 
     def _through_registration(self, items, chunk):
         """Queue pieces from pages pinned on the way; returns the pieces left when pinning is not to be had."""
-        if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.may_register() for s in self.shards):
+        if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.file_system() in FILE_SYSTEMS for s in self.shards):
             return items
         self._chunks = {}  # (shard, number) -> pieces
         for item in items:
