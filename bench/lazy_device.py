@@ -4,7 +4,7 @@
 
 Builds nothing: cache/ must hold the device's kernels. Cold: spawn to exit of `generate --max-tokens 1`, lazy and eager in turn, on
 prompts of a few tokens and on one of 600. Bits: logits behind prompts of several lengths, each in a process that has asked for
-nothing before, and behind some more tokens one by one. A short table comes last.
+nothing before, and behind some more tokens one by one; also with memory for a quarter of the experts. A short table comes last.
 """
 
 import argparse
@@ -30,17 +30,18 @@ PROMPTS = 2, 5, 9, 16, 600  # tokens
 WAYS = "lazy", "eager"
 
 
-def logits(path, experts):
+def logits(path, experts, most=""):
     """([logits of every length and step], facts of the lazy way)."""
     found, facts = [], []
     for length in LENGTHS:
-        file, _, session = open_model(path, "cuda", 2048, experts=experts)
+        file, _, session = open_model(path, "cuda", 2048, experts=experts, expert_memory=most)
         ids = (session.encode(WORDS) * 20)[:length]
         for step in range(STEPS):
             found.append(gpu_models.rows_of(session, ids) if not step else following(session, ids))
             ids.append(int(found[-1].argmax()))
         asking = session.plan.experts
-        counts = {name: getattr(asking, name) for name in ("asked", "fetched", "bytes")} if asking else {}
+        counts = {"device_bytes": session.plan.device_bytes} if most else {}
+        counts |= {name: getattr(asking, name) for name in ("asked", "fetched", "bytes") if asking}
         facts.append({"tokens": length, **counts})
         session.close()
         file.close()
@@ -94,6 +95,12 @@ def main():
     body = {"model": Path(options.model).name}
     lazy, facts = logits(options.model, "lazy")
     eager, _ = logits(options.model, "eager")
+    file = reader.open_model(options.model)
+    quarter = sum(tensor.nbytes for name, tensor in file.tensors.items() if "_exps." in name) // 4
+    file.close()
+    limited, body["asked_with_a_quarter"] = logits(options.model, "lazy", quarter)
+    body["equal_with_a_quarter"] = [bool((a == b).all()) for a, b in zip(limited, eager, strict=True)]
+    print("with a quarter:", sum(body["equal_with_a_quarter"]), body["asked_with_a_quarter"], flush=True)
     body["equal"] = [bool((a == b).all()) for a, b in zip(lazy, eager, strict=True)]
     body["asked"] = facts
     print("logits equal:", sum(body["equal"]), "of", len(body["equal"]), facts, flush=True)
@@ -107,7 +114,8 @@ def main():
             body["cold"][str(tokens)] = cold(options.reflex, options.model, prompt, options.runs)
         file.close()
     record.write("lazy-device", "experts asked for against experts uploaded at once", body)
-    print(f"logits: {sum(body['equal'])} of {len(body['equal'])} equal to the bit")
+    number, limited = sum(body["equal"]), sum(body["equal_with_a_quarter"])
+    print(f"logits: {number} of {len(body['equal'])} equal to the bit, with memory for a quarter of the experts {limited}")
     for name, ways in body.get("cold", {}).items():
         print(f"prompt of {name} tokens:")
         for what, key in (("first token", "first_ms"), ("whole process", "ms")):

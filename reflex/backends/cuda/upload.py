@@ -197,7 +197,8 @@ class Upload:
 
     def _through_registration(self, items, chunk):
         """Queue pieces from pages pinned on the way; returns the pieces left when pinning is not to be had."""
-        if not self._device.attribute(READ_ONLY_REGISTER_SUPPORTED) or not all(s.file_system() in FILE_SYSTEMS for s in self.shards):
+        known = all(shard.file_system() in FILE_SYSTEMS for shard in self.shards)
+        if not (known and self._device.attribute(READ_ONLY_REGISTER_SUPPORTED)):
             return items
         self._chunks = {}  # (shard, number) -> pieces
         for item in items:
