@@ -24,7 +24,7 @@ from reflex.tokenizer import load
 
 WORDS = "The capital of France is"
 SENTENCE = " The quick brown fox jumps over the lazy dog and runs away from the river."
-LENGTHS = 1, 2, 5, 9, 20
+LENGTHS = 1, 2, 5, 9, 20, 100
 STEPS = 4
 PROMPTS = 2, 5, 9, 16, 600  # tokens
 WAYS = "lazy", "eager"
