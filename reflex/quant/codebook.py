@@ -100,14 +100,41 @@ def signed(ptx):
     return bytes_of
 
 
-def parity(ptx):
-    """Function (7 sign bits) -> four of eight and the other four: the eighth makes their number even."""
+def parities(ptx):
+    """Function (four bytes of 7 sign bits) -> of 8: the eighth makes their number even."""
     uint32 = ptx.u32
 
-    def halves_of(bits):
-        rest = uint32(bits >> uint32(4))
-        odd = uint32(uint32(0x6996 << 3) >> uint32(uint32(bits ^ rest) & uint32(15)))  # parities of four bits
-        return uint32(bits & uint32(15)), uint32(rest | uint32(odd & uint32(8)))
+    def bytes_of(bits):
+        folded = uint32(bits ^ uint32(bits >> uint32(4)))  # what comes from the next byte stays in the upper half
+        folded = uint32(folded ^ uint32(folded >> uint32(2)))
+        folded = uint32(folded ^ uint32(folded >> uint32(1)))
+        return uint32(uint32(uint32(folded & uint32(0x01010101)) * uint32(128)) + bits)
+
+    return bytes_of
+
+
+def sevens(ptx):
+    """Function (four fields of 7 bits, lowest first) -> four bytes."""
+    uint32 = ptx.u32
+
+    def bytes_of(bits):
+        low = uint32(uint32(bits & uint32(0x7F)) | uint32(uint32(bits * uint32(2)) & uint32(0x7F00)))
+        return uint32(
+            uint32(low | uint32(uint32(bits * uint32(4)) & uint32(0x7F0000)))
+            | uint32(uint32(bits * uint32(8)) & uint32(0x7F000000))
+        )
+
+    return bytes_of
+
+
+def quarters(ptx):
+    """Function (four bytes of sign bits, k) -> the low four of byte k and its high four."""
+    uint32 = ptx.u32
+
+    def halves_of(signs, k):
+        nibble, byte = uint32(0x0F0F0F0F), uint32(0x4440 + k)
+        low, high = uint32(signs & nibble), uint32(uint32(signs >> uint32(4)) & nibble)
+        return ptx.prmt(low, uint32(0), byte), ptx.prmt(high, uint32(0), byte)
 
     return halves_of
 

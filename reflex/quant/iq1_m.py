@@ -130,7 +130,8 @@ FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, t
 
 
 def _stream(ptx, function):
-    """A code is eight times the coordinate, one more or one less: 8 * (coordinate + 1) and 2 or 0, less 9."""
+    """A code is four times the coordinate, a half more or less: 4 * (coordinate + 1) and 1 or 0, less 9/2. High halves of bytes
+    stay in place."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     point = ptx.words(nibbles(), 1)
 
@@ -141,17 +142,25 @@ def _stream(ptx, function):
         raw[o] = ptx.at32(int32(at + 16 * p + 4 * t))
         raw[o + 1] = uint32(ptx.at16(int32(at + 32 + 8 * p + 2 * t)) ^ uint32(0x8888))
 
-    def codes(raw, head, o, p, j, t):
-        low, high = ptx.prmt(raw[o], uint32(0), uint32(0x4440 + j)), uint32(uint32(raw[o + 1] << uint32(8)) >> uint32(4 * j))
-        pair, eighths = point(uint32(uint32(high & uint32(0x700)) | low)), uint32(0x78787878)
-        up = uint32(uint32(uint32(high >> uint32(10)) & uint32(2)) * uint32(0x01010101))
-        return uint32(uint32(uint32(pair << uint32(3)) & eighths) | up), uint32(uint32(uint32(pair >> uint32(1)) & eighths) | up)
+    def halves(raw, o, k):
+        """Eight halves of codes of the point k of four."""
+        high = uint32(raw[o + 1] << uint32(8 - 4 * k)) if k < 3 else uint32(raw[o + 1] >> uint32(4))
+        entry = point(uint32(uint32(high & uint32(0x700)) | ptx.prmt(raw[o], uint32(0), uint32(0x4440 + k))))
+        up = uint32(uint32(raw[o + 1] >> uint32(3 + 4 * k)) & uint32(1))
+        return uint32(uint32(up * uint32(0x11111111)) + uint32(entry * uint32(4)))
+
+    halves = function(halves)
+
+    def codes(raw, head, o, p, i, t):
+        first, second, low, high = halves(raw, o, 2 * i), halves(raw, o, 2 * i + 1), uint32(0x0F0F0F0F), uint32(0xF0F0F0F0)
+        return uint32(first & low), uint32(second & low), uint32(first & high), uint32(second & high)
 
     def scales(raw, head, o, p, t):
-        first, second = raw[head], raw[head + 1]
-        low = uint32(uint32(uint32(first >> uint32(12)) & uint32(15)) | uint32(uint32(first >> uint32(28)) << uint32(4)))
-        high = uint32(uint32(uint32(second >> uint32(12)) & uint32(15)) | uint32(uint32(second >> uint32(28)) << uint32(4)))
-        d = float32(ptx.h2f_lo(uint32(low | uint32(high << uint32(8)))) * float32(0.125))
+        tops = uint32(
+            ptx.prmt(raw[head], raw[head + 1], uint32(0x7531)) & uint32(0xF0F0F0F0)
+        )  # bits of the half scale
+        tops = uint32(uint32(tops >> uint32(4)) | uint32(tops >> uint32(8)))
+        d = float32(ptx.h2f_lo(ptx.prmt(tops, uint32(0), uint32(0x4420))) * float32(0.25 / 16))
         six = uint32(raw[head + p] >> uint32(16 * (t >> 1) + 6 * (t & 1)))
         s0 = float32(d * float32(int32(2 * int32(six & uint32(7)) + 1)))
         s1 = float32(d * float32(int32(2 * int32(uint32(six >> uint32(3)) & uint32(7)) + 1)))
@@ -160,4 +169,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(56, 2, 2, 2, _stream, halves=True, offset=9, table=nibbles)
+STREAM = Stream(56, 2, 2, 2, _stream, order=codebook.HALVES, halves=True, offset=72, table=nibbles, powers=(0, 4, 0, 4))

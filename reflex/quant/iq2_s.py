@@ -110,6 +110,7 @@ def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 1))
     point, signed, scales_of = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.odd_pair(ptx))
+    quarters = function(codebook.quarters(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -122,9 +123,9 @@ def _stream(ptx, function):
 
     def codes(raw, head, o, p, j, t):
         low = ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j))
-        high = uint32(uint32(uint32(raw[o + 6] << uint32(8)) >> uint32(2 * j)) & uint32(0x300))
-        bits = uint32(word(raw, o + 3, 0, 0) >> uint32(8 * j))
-        return signed(point(uint32(high | low)), uint32(bits & uint32(15)), uint32(uint32(bits >> uint32(4)) & uint32(15)))
+        entry = point(uint32(uint32(uint32(raw[o + 6] << uint32(8 - 2 * j)) & uint32(0x300)) | low))
+        first, second = quarters(word(raw, o + 3, 0, 0), j)
+        return signed(entry, first, second)
 
     def scales(raw, head, o, p, t):
         return scales_of(raw[head], raw[o + 7])

@@ -97,7 +97,8 @@ def _selectors():
 def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 2))
-    point, signed, signs = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.parity(ptx))
+    point, signed = ptx.words(_selectors(), 1), function(codebook.signed(ptx))
+    parities, quarters = function(codebook.parities(ptx)), function(codebook.quarters(ptx))
     scales_of = function(codebook.odd_pair(ptx))
 
     def head(at, t, raw, o):
@@ -108,8 +109,10 @@ def _stream(ptx, function):
         raw[o + 4] = ptx.at8(int32(at + 66 + 4 * p + t))
 
     def codes(raw, head, o, p, j, t):
-        code = uint32(word(raw, o, j >> 1, 0) >> uint32(16 * (j & 1)))
-        low, high = signs(uint32(uint32(code >> uint32(9)) & uint32(127)))
+        first, second = word(raw, o, 0, 0), word(raw, o, 1, 0)
+        code = uint32((second if j > 1 else first) >> uint32(16 * (j & 1)))
+        signs = uint32(uint32(ptx.prmt(first, second, uint32(0x7531)) >> uint32(1)) & uint32(0x7F7F7F7F))
+        low, high = quarters(parities(signs), j)
         return signed(point(uint32(code & uint32(511))), low, high)
 
     def scales(raw, head, o, p, t):

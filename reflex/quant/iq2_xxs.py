@@ -107,7 +107,8 @@ FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, minimum=False, tiled=Fals
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
-    point, signed, signs = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.parity(ptx))
+    point, signed = ptx.words(_selectors(), 1), function(codebook.signed(ptx))
+    sevens, parities, quarters = (function(make(ptx)) for make in (codebook.sevens, codebook.parities, codebook.quarters))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -117,7 +118,7 @@ def _stream(ptx, function):
 
     def codes(raw, head, o, p, j, t):
         entry = point(ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j)))
-        low, high = signs(uint32(uint32(word(raw, o, 1, 0) >> uint32(7 * j)) & uint32(127)))
+        low, high = quarters(parities(sevens(word(raw, o, 1, 0))), j)
         return signed(entry, low, high)
 
     def scales(raw, head, o, p, t):

@@ -107,7 +107,7 @@ def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
     read_signs, word_of_signs = map(function, unaligned(ptx, 1))
-    point = ptx.words(_indices_of_levels(), 1)
+    point, quarters = ptx.words(_indices_of_levels(), 1), function(codebook.quarters(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -118,17 +118,17 @@ def _stream(ptx, function):
         raw[o + 7] = ptx.at8(int32(at + 66 + 4 * p + t))
         raw[o + 8] = uint32(ptx.at8(int32(at + 106 + 2 * p + (t >> 1))) >> uint32(4 * (t & 1)))
 
-    def half(raw, o, k):
-        """Word k: a point and its signs."""
+    def half(raw, o, k, bits):
+        """Word k: a point with these signs."""
         low = ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3)))
-        levels = point(uint32(uint32(uint32(uint32(raw[o + 7] << uint32(8)) >> uint32(k)) & uint32(256)) | low))
-        bits = uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(4 * k)) & uint32(15))
+        levels = point(uint32(uint32(uint32(raw[o + 7] << uint32(8 - k)) & uint32(256)) | low))
         return uint32(levels ^ ptx.prmt(uint32(bits * uint32(0x10204080)), uint32(0), uint32(0xBA98)))
 
     half = function(half)
 
     def codes(raw, head, o, p, j, t):
-        return half(raw, o, 2 * j), half(raw, o, 2 * j + 1)
+        low, high = quarters(word_of_signs(raw, o + 4, 0, 0), j)
+        return half(raw, o, 2 * j, low), half(raw, o, 2 * j + 1, high)
 
     def scales(raw, head, o, p, t):
         s = float32(ptx.h2f_lo(raw[head]) * float32(int32(2 * int32(raw[o + 8] & uint32(15)) + 1)))

@@ -101,7 +101,8 @@ def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
     read_signs, word_of_signs = map(function, unaligned(ptx, 1))
-    point, signs = ptx.words(grids.iq3_xxs(), 1), function(codebook.parity(ptx))
+    point = ptx.words(grids.iq3_xxs(), 1)
+    sevens, parities, quarters = (function(make(ptx)) for make in (codebook.sevens, codebook.parities, codebook.quarters))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -119,7 +120,7 @@ def _stream(ptx, function):
     half = function(half)
 
     def codes(raw, head, o, p, j, t):
-        low, high = signs(uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(7 * j)) & uint32(127)))
+        low, high = quarters(parities(sevens(word_of_signs(raw, o + 4, 0, 0))), j)
         return half(raw, o, 2 * j, low), half(raw, o, 2 * j + 1, high)
 
     def scales(raw, head, o, p, t):

@@ -12,6 +12,8 @@ Codes are signed bytes if `signed`, else unsigned. `minimum` says whether there 
 are those of 16 weights, words 0 .. 3 and 4 .. 7. `powers`: codes of product j are 2**powers[j] times as large (not falling within
 a half, the same in both unless there are no halves); scales are then 2**-powers[-1] of what they are, offsets 2**powers[-1].
 
+`piece(k, q)`: where all of a run has one scale, which four weights of it, of 64 times four, are weights 4q .. 4q + 3 of group k.
+
 `build(ptx, function)` -> (head, load, codes, scales), plain functions for the device. ptx: the module of instructions and
 types, of which `at8`, `at16` and so on read shared memory by address; function: makes a function callable from others.
     head(at, t, raw, o)                 reads what both parts share: raw[o : o + head]
@@ -41,6 +43,7 @@ class Stream:
     def __init__(
         self, nbytes, runs, head, words, build, order=NATURAL, bytes=0x3210, spread=False, mixed=0, signed=False, halves=False,
         offset=0, minimum=False, table=None, floats=False, powers=None,
+        piece=None,
     ):  # fmt: skip
         self.nbytes = nbytes
         self.runs = runs
@@ -58,6 +61,7 @@ class Stream:
         self.table = table
         self.floats = floats
         self.powers = powers
+        self.piece = piece
         self.run = 32 if floats else 256
         self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
 

@@ -161,61 +161,54 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 9, 2, 0, _fragment, planes=4, offset=256, tiled=False)
 
 
-def _bytes_of_digits(ptx):
-    uint32 = ptx.u32
-
-    def digits(word, power):
-        """Of four bytes: a product with a power of 3 loses the digits in front above 16 bits."""
-        byte = uint32(0x00FF00FF)
-        even = uint32(uint32(uint32(uint32(word & byte) * power) & byte) * uint32(3))
-        odd = uint32(uint32(uint32(ptx.prmt(word, uint32(0), uint32(0x4341)) * power) & byte) * uint32(3))
-        return ptx.prmt(even, odd, uint32(0x7351))
-
-    return digits
-
-
 def _stream(ptx, function):
-    """Groups 0 to 4 are digits of the first 32 bytes, one each; 5 and 6 have two digits of the next 16, group 7 their last one and
-    all of the last four bytes. So a lane has four words, and four more or one of them, which it multiplies by powers of 3."""
+    """A lane has all five digits of eight of the first 32 bytes and of four of the next 16, and one digit of the last four bytes.
+    Times 3, a byte's digit comes out above it and the next ones stay: even and odd bytes of a word by themselves, since digits need
+    the space."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    read, word = map(function, unaligned(ptx, 4))
-    digits = function(_bytes_of_digits(ptx))
+    read, word = map(function, unaligned(ptx, 2))
+    read_one, word_of_one = map(function, unaligned(ptx, 1))
+
+    def digits(first, k):
+        """Digit k of four bytes, and of the four when they were multiplied by 3**k."""
+        byte = uint32(0x00FF00FF)
+        even, odd = uint32(first & byte), ptx.prmt(first, uint32(0), uint32(0x4341))
+        for _ in range(k):
+            even, odd = uint32(uint32(even * uint32(3)) & byte), uint32(uint32(odd * uint32(3)) & byte)
+        return ptx.prmt(uint32(even * uint32(3)), uint32(odd * uint32(3)), uint32(0x7351))
+
+    digits = function(digits)
+
+    def last(first, t):
+        """Digit t of four bytes."""
+        byte, power = uint32(0x00FF00FF), uint32(uint32(uint32(0x1B090301) >> uint32(8 * t)) & uint32(255))  # 1, 3, 9, 27
+        even = uint32(uint32(uint32(first & byte) * power) & byte)
+        odd = uint32(uint32(ptx.prmt(first, uint32(0), uint32(0x4341)) * power) & byte)
+        return ptx.prmt(uint32(even * uint32(3)), uint32(odd * uint32(3)), uint32(0x7351))
+
+    last = function(last)
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(int32(at + 52))
 
     def load(at, p, t, raw, o):
-        first, second = int32(at), int32(at + 16)
-        if p > 0 and t > 0:
-            first, second = int32(at + 32), int32(at + 32)
-            if t == 3:
-                second = int32(at + 48)
-        read(first, raw, o)
-        read(second, raw, o + 6)
+        if p == 0:  # what part 1 has is there then
+            read(int32(at + 8 * t), raw, o)
+            read_one(int32(at + 32 + 4 * t), raw, o + 4)
+            read_one(int32(at + 48), raw, o + 7)
+
+    def nth(raw, o, n, t):
+        """Word n of both parts: of all 64 weights of a lane."""
+        if n < 10:
+            return digits(word(raw, o, n // 5, 0), n % 5)
+        if n < 15:
+            return digits(word_of_one(raw, o + 4, 0, 0), n - 10)
+        return last(word_of_one(raw, o + 7, 0, 0), t)
+
+    nth = function(nth)
 
     def codes(raw, head, o, p, j, t):
-        power = uint32(uint32(uint32(0x1B090301) >> uint32(8 * t)) & uint32(255))  # 1, 3, 9, 27
-        next_power = power
-        if p > 0:
-            power = uint32(81)
-            if t == 1:
-                power = uint32(1)
-            if t == 2:
-                power = uint32(9)
-            next_power = uint32(3 * power)
-            if t == 0:
-                next_power = power
-        if j < 2:
-            return digits(word(raw, o, 2 * j, 0), power), digits(word(raw, o, 2 * j + 1, 0), power)
-        first, second = word(raw, o + 6, 2 * j - 4, 0), word(raw, o + 6, 2 * j - 3, 0)
-        after = next_power
-        if p > 0 and t == 3:
-            first, second = word(raw, o + 6, 0, 0), word(raw, o + 6, 0, 0)
-            next_power = uint32(9)
-            if j == 2:
-                next_power = uint32(1)
-            after = uint32(3 * next_power)
-        return digits(first, next_power), digits(second, after)
+        return nth(raw, o, 8 * p + 2 * j, t), nth(raw, o, 8 * p + 2 * j + 1, t)
 
     def scales(raw, head, o, p, t):
         return ptx.h2f_lo(raw[head]), float32(0)
@@ -223,4 +216,16 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(54, 2, 1, 12, _stream, offset=1)
+def _piece(k, q):
+    """Where word n of a lane lies: digit by digit, 32 bytes, 16, and 4."""
+    n, t = 8 * (k >> 2) + q, k & 3
+    if n < 5:
+        return 8 * n + 2 * t
+    if n < 10:
+        return 8 * (n - 5) + 2 * t + 1
+    if n < 15:
+        return 40 + 4 * (n - 10) + t
+    return 60 + t
+
+
+STREAM = Stream(54, 2, 1, 10, _stream, offset=1, piece=_piece)

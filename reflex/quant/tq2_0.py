@@ -78,24 +78,34 @@ FRAGMENT = Fragment(256, 6, 2, 0, _fragment, planes=4, offset=1, tiled=False)
 
 
 def _stream(ptx, function):
-    """A lane has a plane of two bits of 32 bytes."""
+    """A lane has the four planes of eight bytes, and leaves them in place."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    read, word = map(function, unaligned(ptx, 8))
+    read, word = map(function, unaligned(ptx, 2))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(int32(at + 64))
 
     def load(at, p, t, raw, o):
-        read(int32(at + 32 * p), raw, o)
+        read(int32(at + 32 * p + 8 * t), raw, o)
 
-    def codes(raw, head, o, p, j, t):
-        plane, low = uint32(2 * t), uint32(0x03030303)
-        return uint32(word(raw, o, 2 * j, plane) & low), uint32(word(raw, o, 2 * j + 1, plane) & low)
+    def codes(raw, head, o, p, i, t):
+        first, second, plane, above = (
+            word(raw, o, 0, 0),
+            word(raw, o, 1, 0),
+            uint32(0x03030303 << 4 * i),
+            uint32(0x0C0C0C0C << 4 * i),
+        )
+        return uint32(first & plane), uint32(second & plane), uint32(first & above), uint32(second & above)
 
     def scales(raw, head, o, p, t):
-        return ptx.h2f_lo(raw[head]), float32(0)
+        return float32(ptx.h2f_lo(raw[head]) * float32(1 / 64)), float32(0)
 
     return head, load, codes, scales
 
 
-STREAM = Stream(66, 2, 1, 10, _stream, offset=1)
+def _piece(k, q):
+    """Of bytes 8t .. 8t + 7 of a half, words 2j and 2j + 1 have plane j."""
+    return 32 * (k >> 2) + 8 * (q >> 1) + 2 * (k & 3) + (q & 1)
+
+
+STREAM = Stream(66, 2, 1, 4, _stream, offset=64, powers=(0, 2, 4, 6), piece=_piece)

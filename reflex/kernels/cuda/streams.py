@@ -78,6 +78,21 @@ def _piece(record):
     return (apart, apart_swap) if _apart(record) else (near, near_swap)
 
 
+def _source(record):
+    """Device function: which four values of a row are those q of a group."""
+    piece = device(record.piece) if record.piece else None
+
+    @device
+    def straight(group, q):
+        return int32(int32(group << 3) + q)
+
+    @device
+    def moved(group, q):
+        return int32(int32(int32(group >> 3) << 6) + int32(piece(int32(group & 7), q)))
+
+    return moved if piece else straight
+
+
 def _words(record):
     """(order, put), device functions. `order` makes of a thread's four words, those of the values it has, four words as lanes of a
     product read them; threads of a pair exchange some. `put`: into shared memory, the word `at` being the group's first."""
@@ -221,7 +236,7 @@ def preparer(record, threads):
     A round is 16 columns of each thread. Neighbours are read together, and change hands in shared memory where this round's and the
     next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share."""
     quantize, run = shortener(record) if record.floats else quantizer(record), record.run
-    (piece_of, swap_of), first_of = _piece(record), activations_at(record)
+    (piece_of, swap_of), source_of, first_of = _piece(record), _source(record), activations_at(record)
     round_columns, stride = HELD * threads, 4 * threads
     if round_columns != ROUND:
         raise ValueError(f"a round has {round_columns} columns, quant/stream.py says {ROUND}")
@@ -257,7 +272,8 @@ def preparer(record, threads):
             cuda.syncthreads()
             mine = int32(min(pair, int32(int32(int32(padded - first) >> 5) - 1)))  # beyond the last group: that one again, unused
             for j in range(4):
-                at = int32(raw + int32(int32(int32(mine << 3) + int32(piece_of(half, int32(j)) ^ swap_of(mine))) << 2))
+                piece = source_of(mine, piece_of(half, int32(j)))
+                at = int32(raw + int32((piece ^ swap_of(int32(piece >> 3))) << 2))
                 v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldsf4(sh, at)
             cuda.syncthreads()
             quantize(v, column, half, int32(column < columns), padded, sh)

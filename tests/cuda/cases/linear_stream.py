@@ -65,6 +65,8 @@ def cases():
         yield case(f"gated-{splits}", pair, 544, random, mode=2, act=splits // 4, splits=splits, normed=True)
     yield case("late", pair[:1], 544, random, flags=4)
     yield case("beside", pair[:1], 544, random, flags=8)
+    for block in (first, *(b for b in fast() if quant.load(b.name).STREAM.piece or b.name == "F16")):
+        yield case("wide", [Matrix(block, 3, 4864, random)], 4864, random, splits=8, normed=True)  # activations in two rounds
     some = [Matrix(first, 50, 2304, random, biased=True)]
     for splits in (1, 2, 4, 8):
         turns = {"grid": 1 if splits == 2 else None, "runs": (4, 2)[splits % 2] if splits < 4 else 1, "stages": 1 + splits % 2}
