@@ -71,6 +71,7 @@ def inside(session, ids, folder, rounds):
 
 
 def fingerprints(plan):
+    plan.file.identity = None
     return identity.of(plan.file, plan.program, plan.store())
 
 

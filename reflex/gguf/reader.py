@@ -18,7 +18,8 @@ __all__ = ["REQUIRED", "Array", "File", "Tensor", "open_model"]
 class File:
     """A model's metadata and tensors. The metadata is the first shard's; `close()` ends the life of every address."""
 
-    __slots__ = ("_ahead", "adapters", "alignment", "metadata", "overlaid", "own", "path", "shards", "size", "tensors", "version")
+    __slots__ = ("_ahead", "adapters", "alignment", "identity", "metadata", "overlaid", "own", "path", "shards", "size")
+    __slots__ += ("tensors", "version")
 
     def __init__(self, shards):
         first = shards[0]
@@ -32,6 +33,7 @@ class File:
         self.own = len(shards)  # the first so many shards are the model's; those behind came by `overlay`
         self.overlaid = ()  # names of the tensors that lie in them
         self.adapters = None  # what was laid beside the model (reflex/lora)
+        self.identity = None  # fingerprints, once a state file asked for them (reflex/state/identity.py)
         self._ahead = None
 
     def has(self, key):

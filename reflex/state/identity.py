@@ -19,8 +19,10 @@ OTHER = {
 
 
 def of(file, program, store):
-    """The fingerprints, in the order of NAMES."""
-    return model(file), tokenizer(file), adapters(file), cache(program, store)
+    """The fingerprints, in the order of NAMES. Those of the file are worked out once."""
+    if file.identity is None:
+        file.identity = model(file), tokenizer(file), adapters(file)
+    return *file.identity, cache(program, store)
 
 
 def digest(data, seed=0):

@@ -156,20 +156,14 @@ class Found(Header):
 
     def ids(self):
         """The tokens, a list."""
-        return [int.from_bytes(part, "little") for part in self._tokens()]
-
-    def _tokens(self):
-        data = native.bytes_at(self._start, 4 * self.tokens)
-        return (data[i : i + 4] for i in range(0, len(data), 4))
+        return native.view(self._start, self.tokens, "I").tolist()
 
     def common(self, ids):
         """How many tokens `ids` begin with."""
-        count = 0
-        for own, other in zip(self.ids(), ids, strict=False):
-            if own != other:
-                break
-            count += 1
-        return count
+        have, most = self.ids(), min(self.tokens, len(ids))
+        if have[:most] == ids[:most]:
+            return most
+        return next(count for count in range(most) if have[count] != ids[count])
 
     def check(self, shape, prints):
         """Refuse a file of something else, or with a damaged tail. `prints`: the fingerprints of what is to use it."""
