@@ -21,6 +21,7 @@ class Request:
     def __init__(self, link, number):
         self.number = number
         self.done = False
+        self.watch = None  # what happens where a cancel is not answered
         self._link = link
         self._came = deque()
         self._waiter = None
@@ -28,6 +29,8 @@ class Request:
     def put(self, said):
         """An answer has come."""
         self.done = said["type"] != "token"
+        if self.done and self.watch:
+            self.watch.cancel()
         self._came.append(said)
         self._wake()
 
@@ -82,11 +85,7 @@ class Link:
         """Have a request end; its last answer will come all the same, or the worker is killed."""
         if not request.done:
             self._send({"command": "cancel", "id": f"cancel {request.number}", "target": request.number})
-            self.loop.call_later(STUCK, self._stuck, request)
-
-    def _stuck(self, request):
-        if not request.done:
-            self.process.kill()
+            request.watch = self.loop.call_later(STUCK, self.process.kill)
 
     def _send(self, said):
         waits = bool(self._unsent)

@@ -109,7 +109,8 @@ class Service:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         Protocol.READ, Protocol.STALL = options.read_timeout, options.stall
         Protocol.MOST = max(1, min(MOST_CONNECTIONS, soft - SPARE))
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)
+        for name in ("uvicorn", "asyncio"):  # what clients do wrong is no warning of ours
+            logging.getLogger(name).setLevel(logging.ERROR)
         self.engine, self.grace, self.number = engine, options.grace, 0
         bound = round(options.grace) + LAST_WORDS
         self.server = Quiet(

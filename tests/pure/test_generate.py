@@ -52,6 +52,24 @@ def test_logprobs_are_the_models_own():
     assert "logprobs" not in generate(s, PROMPT, max_tokens=3).result().to_dict()
 
 
+@pytest.mark.parametrize("plan", [FakePlan, FollowingPlan])
+def test_the_most_likely_tokens_beside_each_one(plan):
+    s = session(plan=plan)
+    plain = [event.id for event in generate(s, PROMPT, max_tokens=6, temperature=3.0, seed=4)]
+    generation, ids = generate(s, PROMPT, max_tokens=6, temperature=3.0, seed=4, top_logprobs=5), []
+    for event in generation:
+        if event.id is not None:
+            logits = list(s.plan.logits(0))
+            best = sorted(range(len(logits)), key=lambda token: (-logits[token], token))[:5]
+            assert generation.likely == list(zip(best, s.plan.logprobs(0, best), strict=True))
+            ids.append(event.id)
+    assert ids == [token for token in plain if token is not None]
+    assert generate(s, PROMPT, max_tokens=1).likely == []
+    for wrong in (-1, 21, 1.5, "a"):
+        with pytest.raises(InvalidInputError, match="top_logprobs"):
+            generate(s, PROMPT, max_tokens=1, top_logprobs=wrong)
+
+
 @pytest.mark.parametrize("end", ["</s>", "<end>"])
 def test_stops_on_every_end_token_without_showing_it(end):
     s, ids = scripted(f"hello{end}more")
