@@ -234,14 +234,17 @@ def test_what_is_imported_before_the_first_answer():
 
 def test_requests_wait_while_the_model_is_loaded(folder, model):
     slow = folder / "slow"
-    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {folder}/reflex "$@"\n')
+    gate = folder / "gate"
+    slow.write_text(f'#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.05; done\nexec {folder}/reflex "$@"\n')
     slow.chmod(0o755)
     sidecars.worker_program(folder)
-    with Running(folder, model, worker=slow, wait=False) as found:
+    with Running(folder, model, worker=slow, wait=False) as found, concurrent.futures.ThreadPoolExecutor() as pool:
         assert found.ask("/healthz").status == 204 and found.ask("/ping").body == b""
         assert found.ask("/v1/models").said["data"][0]["context_length"] is None
-        assert found.ask(CLASSIFY, {"prompt": TEXT, "labels": [" fox"]}).status == 200
-        assert found.ask("/healthz").status == 200
+        waiting = pool.submit(found.ask, CLASSIFY, {"prompt": TEXT, "labels": [" fox"]})
+        until(lambda: found.gauge("requests_waiting") == 1)
+        gate.touch()
+        assert waiting.result().status == 200 and found.ask("/healthz").status == 200
 
 
 def test_a_worker_that_cannot_start_ends_the_sidecar(folder, tmp_path):
