@@ -1,14 +1,16 @@
 """Every block format's matrix products on a GPU, as the engine launches them, beside those of Q4_K.
 
-    python bench/formats_device.py [--only NAME,NAME] [--no-check]
+    python bench/formats_device.py [--only NAME,NAME] [--no-check] [--layouts]
 
 A matrix of 12288 x 4096 (the gate of a layer of 8 billion weights) times 1, 8, 32 and 512 tokens. A format is slow when one
 token takes more than twice Q4_K's time per byte of weights, or a prompt more than that and than twice Q4_K's time. First each
 format's results on a smaller matrix are compared with numpy. Builds nothing: cache/ must hold the device's kernels.
-bench/results/formats.json gets every number; the exit code is 1 when a result is wrong.
+bench/results/formats.json gets every number; the exit code is 1 when a result is wrong. With --layouts only one token is timed,
+in every way to divide its product that the device can take, and nothing is written.
 """
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from matrices import Matrix, Weights
 from bench import gpu, record
 from reflex.backends.cuda import launch, products
 from reflex.backends.cuda.fusion import Linear
+from reflex.quant import load
 from reflex.quant.types import TYPES
 
 BASELINE, SLOWEST = "Q4_K", 2
@@ -41,12 +44,15 @@ class Product(products.Products):
         self.own, self.tokens, self.block, self.shape = [], tokens, block, (block.id, columns, rows)
         self.buffers, self.gpu, self.memory = {}, runner.gpu, self
         self.record = Linear("x", [SimpleNamespace(weights=("w", None), args={})])
-        self.weights = 0
+        self.weights, self.layout = 0, None
 
     def add(self, weights):
         """The launches of the product with the weights at this address."""
         self.weights = weights
         self._linear(self.record)
+
+    def _rings(self, *arguments):
+        return self.layout or super()._rings(*arguments)
 
     def named(self, name, size):
         if name not in self.buffers:
@@ -117,10 +123,11 @@ def wrong(runner, block, random):
     return found
 
 
-def spent(runner, block, tokens, copies, size):
+def spent(runner, block, tokens, copies, size, layout=None):
     """Microseconds per product: each of some rounds."""
     chain = launch.Chain(runner.library)
     product = Product(runner, chain, tokens, block, ROWS, COLUMNS)
+    product.layout = layout
     x = numpy.random.default_rng(1).standard_normal((tokens, COLUMNS), "float32")
     put(runner, product._at("x")[0], x)
     for i in range(LAUNCHES):
@@ -133,6 +140,32 @@ def spent(runner, block, tokens, copies, size):
     chain.close()
     product.close()
     return sorted(rounds), kernels
+
+
+def layouts(runner, block):
+    """((warps that share a tile, runs, stages), blocks, shared memory) of linear_stream: all that fit."""
+    stream, kernel = load(block.name).STREAM, runner.images.kernel(f"linear_stream_{block.name}")
+    whole, most = runner.images.multiprocessor_shared_bytes, runner.images.block_shared_bytes - kernel.shared
+    for splits, runs, stages in itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4)):
+        shared = stream.shared_bytes(COLUMNS, splits, runs, stages)
+        units = products.blocks(ROWS // products.TILE * splits, products.WARPS)
+        if shared <= most and splits * runs * stream.run <= COLUMNS:
+            for resident in range(1, min(3, whole // (shared + kernel.shared + products.RESERVED)) + 1):
+                yield (splits, runs, stages), min(units, resident * runner.gpu.multiprocessors), shared
+
+
+def compared(runner, block, random):
+    """Print a format's layouts, the fastest first, and what the engine's own takes."""
+    weights = Weights(block, ROWS, COLUMNS, random).bytes
+    size = (weights.nbytes + 255) // 256 * 256
+    copies = runner.gpu.allocate(max(1, APART // size) * size, "weights")
+    for i in range(max(1, APART // size)):
+        put(runner, copies + i * size, weights)
+    own, _ = spent(runner, block, 1, copies, size)
+    found = sorted((spent(runner, block, 1, copies, size, layout)[0][ROUNDS // 2], layout[:2]) for layout in layouts(runner, block))
+    runner.gpu.free(copies)
+    best = "; ".join(f"{took:.2f} {' '.join(map(str, (*layout, grid)))}" for took, (layout, grid) in found[:8])
+    print(f"{block.name:<8} {own[ROUNDS // 2]:6.2f}, of {len(found)} (splits runs stages blocks): {best}", flush=True)
 
 
 def timed(runner, block, random):
@@ -166,9 +199,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of formats, separated by commas")
     parser.add_argument("--no-check", action="store_true", help="only time")
+    parser.add_argument("--layouts", action="store_true", help="compare the ways to divide one token's product")
     options = parser.parse_args()
     runner, random, faults = gpu.Runner(), numpy.random.default_rng(5), {}
     chosen = formats(options.only.upper().split(",") if options.only else ())
+    if options.layouts:
+        for block in chosen:
+            if f"linear_stream_{block.name}" in runner.images:
+                compared(runner, block, random)
+        return 0
     if not options.no_check:
         faults = {block.name: wrong(runner, block, random) for block in chosen}
         for name, found in faults.items():
