@@ -85,8 +85,8 @@ def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator
     `rule`: one of rules.RULES. Probabilities are the softmax of the scores divided by `temperature`. `terminator`: a text
     appended to every candidate, so that one that others start with does not collect their probability too. `prior`: the text
     that stands for no prompt; pmi takes off the log-probability of the same tokens after it. An empty one means the begin
-    token alone where the model's texts start with it, else a line break. A prior is scored in a pass of its own before the
-    other, for the rules that need it, and for every rule where one is given; the prompt stays in the cache.
+    token alone where the model's texts start with it, else a line break. A prior is scored in a pass of its own, for the
+    rules that need it, and for every rule where one is given: before the other, unless the cache holds the prompt.
 
     Raises InvalidInputError (no candidates, no such rule) and ContextOverflowError, both before any work."""
     temperature = checked(rule, temperature)
@@ -98,8 +98,11 @@ def score(session, prompt, candidates, rule=DEFAULT, temperature=1.0, terminator
         before = Prior(session, prior, seam)
         session.reserve(len(before.ids), longest)
     session.reserve(seam.start, longest)
+    logprobs = None
+    if before and session.held(seam.prefix, steady=True) > session.held(before.ids, steady=True):  # what the prior would overwrite
+        logprobs = evaluate(session, seam.prefix, seam.scored())
     unconditional = before and evaluate(session, before.ids, seam.scored())
-    logprobs = evaluate(session, seam.prefix, seam.scored())
+    logprobs = logprobs or evaluate(session, seam.prefix, seam.scored())
     return decide(session, seam, before, (logprobs, unconditional), rule, temperature)
 
 

@@ -33,7 +33,10 @@ def taken(lines):
     return tuple(map(int, re.match(r"reflex: state: (\d+) of (\d+) tokens from .* for a prompt of (\d+)$", line).groups()))
 
 
-@pytest.mark.parametrize("command", [("system1", *CANDIDATES), ("generate", "--max-tokens", "5", "--logprobs")])
+COMMANDS = [("system1", *CANDIDATES), ("system1", *CANDIDATES, "--rule", "pmi"), ("generate", "--max-tokens", "5", "--logprobs")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_answers_with_a_state_are_those_without(model, tmp_path, command):
     name, *options = command
     plain, _ = told(name, model, TEXT, *options)
