@@ -27,7 +27,7 @@ from reflex.quant.recipes import RECIPES  # noqa: E402
 from reflex.quant.types import by_id  # noqa: E402
 from reflex.tools import quantize  # noqa: E402
 
-REAL = "Q4_K_M"
+REAL, WEIGHTED = "Q4_K_M", "IQ1_S"  # recipes of the demo model, the second one with importance
 
 
 class Matrix(ctypes.Structure):
@@ -101,12 +101,19 @@ def record(llama, folder):
     return types, found
 
 
-def record_real(llama, folder):
+def importance_of(tensors):
+    """{name: float32 [columns]}, random numbers, for the matrices of layers; `tensors`: {name: shape in GGUF's order}."""
+    names = sorted(name for name, shape in tensors.items() if len(shape) == 2 and name.startswith("blk."))
+    return {name: np.exp(2 * np.random.default_rng(i).random(tensors[name][0])).astype("f4") for i, name in enumerate(names)}
+
+
+def record_real(llama, folder, recipe, weighted=False):
     """{tensor: [type, SHA-256 of its bytes]} of the demo model, to F16 by Reflex and on by llama.cpp."""
     source = open_model(str(locate("smollm2")))
     quantize.write(source, str(folder / "f16.gguf"), "F16", quantize.plan(source, "F16"))
+    importance = importance_of({t.name: t.shape for t in source.tensors.values()}) if weighted else None
     source.close()
-    llama.quantize(folder / "f16.gguf", folder / "out.gguf", RECIPES[REAL][0])
+    llama.quantize(folder / "f16.gguf", folder / "out.gguf", RECIPES[recipe][0], importance)
     reader = gguf.GGUFReader(folder / "out.gguf")
     return {t.name: [t.tensor_type.name, hashlib.sha256(t.data.tobytes()).hexdigest()] for t in reader.tensors}
 
@@ -115,8 +122,10 @@ def main():
     llama = Llama(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         types, models = record(llama, Path(folder))
-        real = record_real(llama, Path(folder))
-    facts = {"made_by": "llama_model_quantize of " + sys.argv[2], "types": types, "models": models, "real": {REAL: real}}
+        real = {REAL: record_real(llama, Path(folder), REAL)}
+        weighted = {WEIGHTED: record_real(llama, Path(folder), WEIGHTED, True)}
+    facts = {"made_by": "llama_model_quantize of " + sys.argv[2], "types": types, "models": models}
+    facts |= {"real": real, "weighted": weighted}
     (HERE / "recorded_recipes.json").write_text(json.dumps(facts, indent=0) + "\n")
 
 

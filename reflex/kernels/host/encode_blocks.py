@@ -9,6 +9,8 @@ but zeros, or has a value that is negative, infinite or no number, that block is
 makes of it can be anything.
 """
 
+from functools import cache
+
 from ...quant.encoders import load, names
 from ...quant.types import by_name
 from .. import lanewise as v
@@ -95,9 +97,9 @@ def block_mean(x, count, twice):
     return total * (2 if twice else 1) / count
 
 
-def _weighing(block, kind):
+@cache  # formats share it
+def _weighing(count, kind):
     """Function (source, scratch, first, blocks, per_row, importance): weights of eight blocks from block `first` on."""
-    count = block.elements
     by_row, by_block, twice = kind == "row", kind in ("block", "twice the block"), kind == "twice the block"
 
     @helper
@@ -147,7 +149,7 @@ def _body(record, weighted):
 def _encoder(name):
     block, record = by_name(name), load(name)
     count, nbytes = block.elements, block.nbytes
-    plain, weigh, uses = _body(record, False), _weighing(block, record.IMPORTANCE), record.IMPORTANCE is not None
+    plain, weigh, uses = _body(record, False), _weighing(count, record.IMPORTANCE), record.IMPORTANCE is not None
     weighted = _body(record, True) if uses and not getattr(record, "NEEDED", False) else plain
 
     def encode(source, out, rows, columns, importance, scratch, tables):

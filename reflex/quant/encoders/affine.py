@@ -1,6 +1,8 @@
 """What the super-blocks with scales and minimums share: groups with one of each by search, kept as whole numbers of few bits times
 a half float; then levels again from what is kept."""
 
+from functools import cache
+
 from . import search
 from .packing import in_turn
 
@@ -26,8 +28,8 @@ def encoder(v, weighted, layout, write_scales, *packers):
     """Function (x, w, out, room)."""
     groups, count, nbytes, at = layout.groups, layout.count, layout.nbytes, layout.at
     fit, again, pack = _fit(v, weighted, layout), search.again(v, count, 0, layout.top), in_turn(v, *packers)
-    kept = (by_importance if weighted else by_size)(v, layout)
-    weigh, sums_of = _sizes(v, layout), _sums(v, count)
+    kept = (by_importance if weighted else by_size)(v, groups, layout.most)
+    weigh, sums_of = _sizes(v, count, layout.size_only), _sums(v, count)
 
     @v.function
     def encode(x, w, out, room):
@@ -61,6 +63,7 @@ def _fit(v, weighted, layout):
     return search.affine(v, layout.count, layout.top, *layout.trials, absolute=layout.size_only)
 
 
+@cache
 def _sums(v, count):
     @v.function
     def total(w):
@@ -72,9 +75,9 @@ def _sums(v, count):
     return total
 
 
-def _sizes(v, layout):
+@cache
+def _sizes(v, count, size_only):
     """Function (x, w): weights where importance says nothing, the sizes of the values and the root of their mean square."""
-    count, size_only = layout.count, layout.size_only
 
     @v.function
     def weigh(x, w):
@@ -89,11 +92,12 @@ def _sizes(v, layout):
     return weigh
 
 
-def by_size(v, layout):
+@cache
+def by_size(v, groups, most):
     """Function (values, sums, whole) -> scale of whole numbers: the largest value becomes the most."""
     from numpy import float32 as f
 
-    groups, most, top = layout.groups, layout.most, f(layout.most)
+    top = f(most)
 
     @v.function
     def kept(values, sums, whole):
@@ -108,9 +112,9 @@ def by_size(v, layout):
     return kept
 
 
-def by_importance(v, layout):
+@cache
+def by_importance(v, groups, most):
     """The same by search, groups weighted by the sums of their weights."""
-    groups, most = layout.groups, layout.most
     fit = search.positive(v, groups, most)
 
     @v.function

@@ -331,6 +331,7 @@ def _again(v, lattice):
     return again
 
 
+@cache
 def squares(v):
     """Function (x, w): squares for weights, where importance says nothing."""
 
