@@ -1,4 +1,4 @@
-"""Fills the tables of README.md and of docs/decisions.md, errors.md, families.md and formats.md, so that none is typed by hand.
+"""Fills the tables of README.md and of pages in docs/ (decisions, errors, families, formats, sidecar): none is typed by hand.
 
     python bench/readme.py            rewrite the pages
     python bench/readme.py --check    exit 1 when a page is not what the results say
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import decision_tables, error_tables, picture, quantize_tables, record, support_tables
+from bench import decision_tables, error_tables, picture, quantize_tables, record, sidecar_tables, support_tables
 from bench.record import MISSING, measured_on, table
 from reflex import arch
 from reflex.quant.types import TYPES
@@ -162,7 +162,7 @@ BLOCKS = {
 
 
 PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, quantize_tables.FILE: quantize_tables.BLOCKS}
-PAGES |= error_tables.PAGES | support_tables.PAGES
+PAGES |= error_tables.PAGES | support_tables.PAGES | sidecar_tables.PAGES
 
 
 def fill(text, blocks=BLOCKS):

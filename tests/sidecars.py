@@ -89,7 +89,9 @@ class Running:
             made.settimeout(seconds)
             made.connect(self.path)
             return made
-        return socket.create_connection(("127.0.0.1", self.port), seconds)
+        made = socket.create_connection(("127.0.0.1", self.port), seconds)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
 
     def client(self):
         """An http.client connection."""
