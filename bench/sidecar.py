@@ -212,7 +212,7 @@ def crowd(model, seconds):
             counts = {status: count - before.get(status, 0) for status, count in sidecar.statuses().items()}
             counts = {status: count for status, count in counts.items() if count and status}  # 0: those that wrk left at its end
             total = sum(counts.values())
-            found[f"{clients} clients"] = {
+            found[named(clients)] = {
                 "answers": counts,
                 "per_second_of_200": round(counts[200] / seconds, 1),
                 "share_of_429": round(counts.get(429, 0) / total, 4),
@@ -223,9 +223,14 @@ def crowd(model, seconds):
     return found
 
 
+def named(clients):
+    """How many clients, in words."""
+    return f"{clients} client{'s' * (clients > 1)}"
+
+
 def verdict(costs, starts, crowds):
     """What was asked for, and whether it is so."""
-    first, full, many = crowds[f"{CLIENTS[0]} clients"], crowds[f"{CLIENTS[1]} clients"], crowds[f"{CLIENTS[2]} clients"]
+    first, full, many = [crowds[named(clients)] for clients in CLIENTS]
     rows = {f"{name}: at most {PAIR_MS:g} ms more": costs[name]["overhead_ms"]["median"] <= PAIR_MS for name in costs}
     rows[f"cold: at most {COLD_MS:g} ms more"] = starts["more_ms"]["median"] <= COLD_MS
     rows["no 5xx, no socket error"] = not any(row["5xx"] or row["socket_errors"] for row in crowds.values())
