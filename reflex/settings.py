@@ -2,6 +2,7 @@
 
 REFLEX_T0     monotonic nanoseconds (time.perf_counter_ns) at which the caller started this process; phases count from it
 REFLEX_TOKEN  the token that clients of reflex-sidecar must send, where no --token-file is given
+REFLEX_MODEL, REFLEX_OPTIONS  the model and options of the worker that a platform's handler holds (integrations/held.py)
 
 CUDA_VISIBLE_DEVICES belongs to the CUDA driver, which applies it; here it only says whether there is any use in asking.
 """
@@ -29,6 +30,11 @@ def token():
 def worker_environment():
     """This process's environment for a worker, which needs no token."""
     return {name: value for name, value in environ.items() if name != b"REFLEX_TOKEN"}
+
+
+def held_worker():
+    """(model, options) of the worker that a platform's handler holds; empty where nothing is said."""
+    return tuple(environ.get(name, b"").decode("utf-8", "surrogateescape") for name in (b"REFLEX_MODEL", b"REFLEX_OPTIONS"))
 
 
 def no_reports_of_ray():
