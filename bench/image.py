@@ -96,7 +96,8 @@ class Image:
             place.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         for source in sources:
-            subprocess.run(["cp", "-a", "-T" if place.suffix == "" and not place.is_dir() else "-a", start / source.lstrip("/"), place], check=True)
+            whole = ["-T"] if not place.is_dir() else []
+            subprocess.run(["cp", "-a", *whole, start / source.lstrip("/"), place], check=True)
 
     def _env(self, rest):
         self.env |= dict(pair.split("=", 1) for pair in rest.split())
@@ -196,7 +197,7 @@ def main():
             "not_run": "a container engine: layers, CMD, USER and the NVIDIA runtime are as the Dockerfile says, not as tried",
         }  # fmt: skip
     record.write("image", "the container image, step by step in folders", body)
-    print(f"{body['bytes'] / 1e6:.1f} MB, packed {body['packed_bytes'] / 1e6:.1f}; answers: {answers['system1']!r}, {answers['sidecar']}")
+    print(f"{body['bytes'] / 1e6:.1f} MB, packed {body['packed_bytes'] / 1e6:.1f}; system1 says {answers['system1']!r}")
     return 0 if body["bytes"] < LARGEST else 1
 
 

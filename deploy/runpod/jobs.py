@@ -1,8 +1,7 @@
 """Runpod's queue: a job's `input` is a request of docs/worker.md, its output the answer; with `stream` the tokens as they come.
 
-    python jobs.py                                                    as Runpod runs it, in the image
-    python jobs.py --test_input '{"input": {"command": "health"}}'    one job here, without Runpod
-    python jobs.py --rp_serve_api                                    a server like Runpod's, here
+    python jobs.py                   as Runpod runs it, in the image
+    python jobs.py --rp_serve_api    a server like Runpod's, here: POST /runsync with {"input": {"command": "health"}}
 
 REFLEX_MODEL names the model, REFLEX_OPTIONS has options for it (--ctx 4096). Needs the package runpod.
 """

@@ -1,7 +1,8 @@
 """A worker that outlives the calls of a platform: started once, asked by each call, started again when it is gone.
 
 What handlers of platforms share: they turn an event into a request of docs/worker.md, and what comes back into their platform's
-answer. An error is an answer too: {"error": {category, message, expected, found, where, remedy}}. Nothing of the engine is imported.
+answer. An error is an answer too: {"error": {category, message, expected, found, where, remedy}}. Nothing of the engine is
+imported.
 """
 
 import os
@@ -24,13 +25,14 @@ def program():
     beside = os.path.join(os.path.dirname(sys.executable), "reflex")
     found = beside if os.access(beside, os.X_OK) else shutil.which("reflex")
     if found is None:
-        raise InputOutputError("there is no program reflex", "beside Python or on the PATH", "none", remedy="pip install reflex-gguf")
+        remedy = "pip install reflex-gguf"
+        raise InputOutputError("there is no program reflex", "beside Python or on the PATH", "none", remedy=remedy)
     return found
 
 
 class Held:
     """`words`: a command that answers over stdin and stdout, by default `reflex stdio` on the model and with the options of the
-    environment (REFLEX_MODEL, REFLEX_OPTIONS). `timeout`: seconds for each line of an answer. `wait`: for the model to be loaded."""
+    environment (REFLEX_MODEL, REFLEX_OPTIONS). `timeout`: seconds for each line of an answer. `wait`: for the model to load."""
 
     def __init__(self, words=None, timeout=300.0, wait=300.0):
         self.words, self.timeout, self.wait = words, timeout, wait
@@ -53,8 +55,8 @@ class Held:
         return self._client
 
     def stream(self, request, timeout=None):
-        """Yield the answers to a request, dictionaries: tokens where it has `stream`, and one result or error as the last. A request
-        whose worker dies before the first answer is tried again with another one, once. `timeout`: in place of the usual one."""
+        """Yield the answers to a request, dictionaries: tokens where it has `stream`, and one result or error as the last. A
+        request whose worker dies before the first answer is tried again with another one, once. `timeout`: for this request."""
         with self._turn:
             try:
                 for chance in (True, False):
@@ -110,7 +112,8 @@ def checked(request):
     if not isinstance(request, dict) or request.get("command") not in COMMANDS:
         found = repr(request.get("command"))[:80] if isinstance(request, dict) else f"a {type(request).__name__}"
         remedy = 'such as {"command": "system1", "prompt": "...", "candidates": ["...", "..."]}'
-        raise InvalidInputError("this is no request", f"an object whose command is one of {', '.join(COMMANDS)}", found, remedy=remedy)
+        expected = f"an object whose command is one of {', '.join(COMMANDS)}"
+        raise InvalidInputError("this is no request", expected, found, remedy=remedy)
     return request
 
 
