@@ -43,7 +43,8 @@ def off(found, wanted):
 def follow(plan, ids, first):
     """The reference's logits behind `ids`, a text that goes on from slot `first`."""
     count = len(ids)
-    plan.evaluate(ids, first, list(range(first, first + count)), [0] * count, [0] * count, [count - 1])
+    strands = ((0, count, 0 if first else -1, 0),)
+    plan.evaluate(ids, first, list(range(first, first + count)), [0] * count, [0] * count, [count - 1], strands=strands)
     return numpy.array(plan.logits(0))
 
 
@@ -87,10 +88,11 @@ def branches(tested, trusted, ids, at):
     rows = 2 * BRANCHES
     starts = [at + row - row % 2 for row in range(rows)]
     words = [at + row % 2 for row in range(rows)], [at] * rows, starts, list(range(rows))
-    trusted.evaluate(ids[at : at + rows], at, *words)
+    strands = [(row, 2, 0, row % 4 - 1) for row in range(0, rows, 2)]  # each continues the text; some leave a state elsewhere
+    trusted.evaluate(ids[at : at + rows], at, *words, strands=strands)
     wanted = numpy.array([trusted.logits(row) for row in range(rows)])
     for reach, tree in ((2048, True), (0, False)):
-        found = tested.evaluate(ids[at : at + rows], at, *words, reach=reach, tree=tree)
+        found = tested.evaluate(ids[at : at + rows], at, *words, reach=reach, tree=tree, strands=strands)
         yield f"branches, reach {reach}", off(found, wanted)
 
 

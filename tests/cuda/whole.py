@@ -10,14 +10,17 @@ import emulator
 import numpy
 import twins
 import twins_experts  # noqa: F401
+import twins_recurrent  # noqa: F401
 from run import Addresses
 
 from reflex import native
 from reflex.backends.cuda.launch import TAG
 from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.memory import CELLS, WEIGHTS, Layout, Memory
+from reflex.backends.layers import checked
 from reflex.kernels.cuda import export
 from reflex.kernels.cuda.compile import load_all
+from reflex.program.records import PLACES
 
 REGISTERS, CAPABILITY = 64, 90
 MULTIPROCESSORS = 4  # of a device that even tiny models keep busy
@@ -71,22 +74,25 @@ class Emulated:
             page = emulator.aligned(self.memory.page_bytes)
             page[:] = 0  # as the backend hands them out
             self.pages.append(page.view(numpy.uint8))
+        size = sum(program.states)
+        self.places = [numpy.full(size, numpy.nan, numpy.float32) for _ in range(PLACES if size else 0)]
         self.quick = quick
         self.used = {}  # kernel -> launches
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False):
-        """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them."""
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False, strands=()):
+        """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them. Without `strands` its
+        rows go on from place 0 and leave their state there."""
         memory, chain = self.memory, Launches()
         facts = self.images, self.multiprocessors, chain, self.file, self.program, memory
         lowering(self.program)(*facts, len(ids), len(outputs), reach, tree).lower()
         self._allocate()
-        self.accept(ids, first_slot, positions, shared, branch, outputs)
+        self.accept(ids, first_slot, positions, shared, branch, outputs, strands=strands)
         self.launch(chain)
         count = len(outputs) * self.program.vocabulary
         logits = self._view(memory.logits(len(outputs)), numpy.float32)[:count]
         return logits.reshape(len(outputs), -1).copy()
 
-    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=(), strands=()):
         """Write a batch where launches read it."""
         memory = self.memory
         cells = self._view(memory.cells, numpy.int32)
@@ -95,6 +101,9 @@ class Emulated:
         for number, values in enumerate((ids, positions, shared, branch, outputs)):
             start = CELLS + number * memory.rows
             cells[start : start + len(values)] = values
+        if self.places:
+            words = checked(strands or ((0, len(ids), 0 if first_slot else -1, 0),), len(ids))
+            self._view(memory.strands, numpy.int32)[: len(words)] = words
 
     def launch(self, rows):
         """Do launches of a chain."""
@@ -140,4 +149,6 @@ class Emulated:
             return numpy.zeros(0, dtype)
         if value == self.memory.pages:
             return Addresses(self.pages)
+        if self.places and value == self.memory.place_table:
+            return Addresses(self.places)
         return self._view(value, dtype)

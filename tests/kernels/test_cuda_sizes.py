@@ -113,6 +113,7 @@ CHANGES = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forwar
 WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
 OTHERS = "gpt2", "command-r", "stablelm", "olmo2", "apertus", "mistral3", "olmo", "gpt-oss", "qwen2moe", "phimoe"
+OTHERS += "qwen35", "mamba2"
 MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product([(n, {}) for n in OTHERS], ("F16",))]
 MODELS += product([("qwen3moe", {**CHANGES, "experts": (8, 2, 256)})], ("F32", "Q8_0", "Q4_K"))
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
@@ -220,6 +221,10 @@ GRIDS = {
     r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
     r"attention_(row|tree)_\w+": lambda k, v: (v[18] * ceil(ceil(v[17], v[18]), 8), "splits", "rows"),
+    "conv": lambda k, v: (ceil(v[7], k.threads),),
+    "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
+    "group_rmsnorm": lambda k, v: (v[2], "rows"),
+    "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
     "logits_stats": lambda k, v: (ceil(v[4], logits.CHUNK), "rows"),
 }
 
@@ -249,7 +254,9 @@ def test_parameters_have_the_kinds_of_the_signature(lowered):
 def test_dynamic_shared_memory(lowered):
     for _, _, chain in lowered:
         for kernel, _, values, shared in chain:
-            if kernel.name.startswith("attention_tile"):
+            if kernel.name == "recurrence":
+                assert shared == 4 * recurrence.WIDTH * (values[13] + recurrence.WARPS)
+            elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith(("attention_row", "attention_tree")):
                 assert shared == row_cases.shared_bytes(values[19], values[20], values[24])
@@ -369,7 +376,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
 def test_words_of_the_request():
     assert attention_cache.PLAIN < memory.CELLS and attention_cache.PLAIN not in (advance.FIRST_SLOT, advance.STOP)
     own = ((3, 5), (9, 10))
-    assert backend.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
+    assert parameters.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
     assert backend.MOST_REACH >= attention.LEAST * attention.MOST_TREE_SPLITS * 128
     assert [backend.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 16384]
 

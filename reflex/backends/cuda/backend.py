@@ -7,12 +7,13 @@ copy and launch goes through one stream, so results are the same, bit for bit, e
 
 from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
-from ...program.records import BATCH
+from ...program.records import BATCH, PLACES
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
 from .lowering import lowering
 from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
+from .parameters import lists_of_runs
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
@@ -55,7 +56,8 @@ class Plan:
         self.memory = Memory(gpu.layout, program, context)
         self.device = None
         self.arenas = {}  # number -> address
-        self.page_addresses = []
+        self.page_addresses, self.place_addresses = [], []  # of the cache, of states of recurrent layers
+        self.places = PLACES if program.states else 0
         self.allocated = 0  # bytes of arenas and pages
         self.arrived = False  # whether launches need not wait for weights any more
         self.shapes = {}  # (rows, wanted, reach, tree, asking) -> Shape
@@ -208,7 +210,7 @@ class Plan:
 
     # ---- computing ----
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=False):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, runs=(), steady=False, strands=()):
         """Compute one batch; see cpu.Plan.evaluate. Returns before the device has finished. A `steady` batch takes longer than
         others where it is small; branches need not be in one, runs do."""
         count = len(ids)
@@ -217,7 +219,7 @@ class Plan:
         if self.gpu.stacks:
             self._choose_experts(count)
         shape = self._shape(count, len(outputs) or 1, reach, reach > 0 and any(branch), self.experts is not None)
-        self.accept(ids, first_slot, positions, shared, branch, outputs, runs)
+        self.accept(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         shape.runs += 1
         if self.experts is not None:
             self.experts.run(self, shape)
@@ -246,12 +248,12 @@ class Plan:
         if min(ids) < 0 or max(ids) >= embedded:
             raise InvalidInputError("a token id is outside the vocabulary", f"0 to {embedded - 1}", f"{min(ids)} to {max(ids)}")
 
-    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=()):
+    def accept(self, ids, first_slot, positions, shared, branch, outputs, runs=(), strands=()):
         """Send a batch to the device, for launches that were settled before."""
         memory, count = self.memory, len(ids)
         wanted = list(outputs) or [0]  # the head of one row costs less than a program without a head
         self.grow(first_slot + count)
-        self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs)
+        self._send((count, first_slot, len(wanted)), (ids, positions, shared, branch, wanted), runs, strands)
         self.logits_at, self.stats_at = memory.logits(len(wanted)), memory.stats_of(len(wanted))
         self.wanted, self.fetched, self.answered = len(outputs), -1, False
 
@@ -262,7 +264,7 @@ class Plan:
             shape.chain.run(first, last)
         self._arrive()
 
-    def _send(self, counts, arrays, runs=()):
+    def _send(self, counts, arrays, runs=(), strands=()):
         """Fill the request block and queue its copy; pageable memory is read before the call returns."""
         rows, (_, _, _, branch, _) = self.memory.rows, arrays
         size = CELLS + len(arrays) * rows
@@ -273,6 +275,11 @@ class Plan:
             at = CELLS + number * rows
             for i, value in enumerate(values, at):
                 view[i] = value
+        if self.places:
+            from .recurrent import send
+
+            send(self, view, size, strands, counts[0])
+            size += self.memory.strand_words
         if runs:
             words = lists_of_runs(runs, rows)
             for i, value in enumerate(words, size):
@@ -372,10 +379,11 @@ class Plan:
         for key in list(self.shapes):
             self._drop(key)
         if self.device is not None:
-            for address in [*self.arenas.values(), *self.page_addresses]:
+            for address in [*self.arenas.values(), *self.page_addresses, *self.place_addresses]:
                 self.device.free(address)
         self.arenas.clear()
         self.page_addresses.clear()
+        self.place_addresses.clear()
         self.gpu.close()
         for mapping in (self.host, self.request, self.answer):
             mapping.free()
@@ -384,16 +392,3 @@ class Plan:
 def reach_of(slots):
     """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
     return min(MOST_REACH, max(LEAST_REACH, 1 << (slots - 1).bit_length()))
-
-
-def lists_of_runs(runs, rows):
-    """Words of `lists` (kernels/cuda/attention_tree.py): a place for each of `rows`, then the lists; neighbours share one."""
-    places, lists, at, last = [0] * rows, [], 0, ()
-    for row, own in enumerate(runs):
-        if own and own is not last:
-            at = rows + len(lists)
-            for first, end in own:
-                lists += first, end - first
-            last = own
-        places[row] = at if own else 0
-    return places + lists

@@ -119,18 +119,20 @@ def _experts(steps):
 def _select_after_attention(steps):
     """Selection moved behind the attention step that follows it, if there is one. Queries of unwanted rows cost less here than
     kernels that must know two sets of rows, and q, k and v stay one product."""
-    out, selected = [], []
+    out, selected, made = [], [], []
     last = max((at for at, step in enumerate(steps) if step.op == "attention"), default=-1)
     for at, step in enumerate(steps):
         if step.op == "select" and at < last:
             selected.append(step.out)
             continue
         out.append(step)
+        if selected:
+            made.append(step.out)  # of all rows
         if step.op == "attention" and selected:
-            for buffer in (step.out, *selected):
+            for buffer in dict.fromkeys((step.out, *selected, *made)):
                 if _readers(steps, at, buffer):
                     out.append(Step("select", buffer, (buffer,)))
-            selected = []
+            selected, made = [], []
     return out
 
 

@@ -199,13 +199,19 @@ class Lowering(Products, AttentionLaunches):
 
 
 def lowering(program):
-    """The Lowering for a program: one with experts has an own, whose file others do not import. UnsupportedError where it lacks an
-    operation of the program, before anything is lowered."""
+    """The Lowering for a program: experts and recurrent layers have files of their own, which others do not import.
+
+    UnsupportedError where it lacks an operation of the program, before anything is lowered."""
     found, ops = Lowering, {step.op for step in program.steps}
     if "route" in ops:
         from .experts import ExpertLowering
 
         found = ExpertLowering
+    if program.states or "head_part" in ops:
+        from .recurrent import Recurrent, refuse
+
+        refuse(program)
+        found = type("RecurrentLowering", (Recurrent, found), {})
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
     lacking += sorted({f"{step.op} with {word}" for step in program.steps for word in step.args if (step.op, word) in LACKING})
     if any(step.op == "attention" and len(step.ins) == 1 for step in program.steps):

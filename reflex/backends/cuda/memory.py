@@ -6,7 +6,7 @@ allocated it and tells the chains. Called by lowering.py and backend.py.
 
 from ... import native
 from ...errors import InternalError
-from ...program.records import BATCH, RUN_WORDS
+from ...program.records import BATCH, PLACES, RUN_WORDS
 from ...quant.types import by_id, by_name
 from .launch import relative
 from .lifetimes import INPUT, arrange, moments
@@ -99,12 +99,19 @@ class Memory:
         self.places = {}  # name -> relative address
         self.constants = []  # (offset, bytes) to be uploaded into the open arena
         self.most_wanted = max(self.wanted_rows, min(self.rows, MOST_LOGITS_BYTES // (4 * program.vocabulary)))
-        self.request_bytes = 4 * (CELLS + 6 * self.rows + RUN_WORDS)
+        self.strand_words = 0
+        if program.states:
+            from .recurrent import strand_words
+
+            self.strand_words = strand_words(self.rows)
+            self.place_table = self.named("places", 8 * PLACES)
+        self.request_bytes = 4 * (CELLS + 6 * self.rows + self.strand_words + RUN_WORDS)
         self.cells = self.named("request", self.request_bytes)
         start = self.cells + 4 * CELLS
-        self.ids, self.positions, self.shared, self.branch, self.wanted, self.lists = (
+        self.ids, self.positions, self.shared, self.branch, self.wanted, self.strands = (
             start + 4 * self.rows * i for i in range(6)
         )
+        self.lists = self.strands + 4 * self.strand_words
         self.page_count = (context + SLOTS - 1) // SLOTS
         self.pages = self.named("pages", 8 * self.page_count)
         self.stats = self.named("stats", 16 * self.wanted_rows)

@@ -60,8 +60,7 @@ class Parts:
         self._chains = {}  # rows -> (chain, its lowering, last row)
 
     def begin(self, ids, first_slot, positions, shared, branch, outputs, runs=(), strands=()):
-        """Take up a batch; arguments as of the other backends' `begin`. Nothing is computed yet. Programs with states never get
-        here, so there are no strands."""
+        """Take up a batch; arguments as of the other backends' `begin`. Nothing is computed yet."""
         plan, rows = self.plan, len(ids)
         plan.check(ids, first_slot, outputs)
         if rows not in self._chains:
@@ -74,7 +73,7 @@ class Parts:
             plan.settle(chain, whole=True)
         self.chain, self.lowering, self.last = self._chains[rows]
         self.rows, self.row = rows, 0
-        plan.accept(ids, first_slot, positions, shared, branch, outputs, runs)
+        plan.accept(ids, first_slot, positions, shared, branch, outputs, runs, strands)
 
     def _drop(self, rows):
         self.plan.device.synchronize()

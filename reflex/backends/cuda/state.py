@@ -5,7 +5,6 @@ A whole block of float16 slots is, byte for byte, a page of the cache, and goes 
 """
 
 from ... import native
-from ...errors import UnsupportedError
 from ..sections import BLOCK, fixed_sections, rearrange, slot_bytes, slot_sections
 from .memory import SLOTS
 from .upload import Upload
@@ -23,8 +22,6 @@ class Store:
     def __init__(self, plan, source=None):
         self.plan = plan
         self.sections, self.fixed = slot_sections(plan.program), fixed_sections(plan.program)
-        if self.fixed and not hasattr(plan, "state_at"):
-            raise UnsupportedError("the cuda backend keeps no states that a file could hold", remedy="use --backend cpu")
         self._places = []  # of each section: offset in a page
         for (heads, key_dim, value_dim), at in zip(plan.program.caches, plan.memory.layer_places, strict=True):
             self._places += [at, at + HALF * SLOTS * heads * key_dim] if value_dim else [at]
@@ -66,19 +63,22 @@ class Store:
         plan.device.copy_in(page, host, plan.memory.page_bytes)  # pageable: read when the call returns
 
     def read_fixed(self, address):
-        """The states of a place to `address`."""
+        """Fixed sections to `address`."""
         size = slot_bytes(self.fixed, False)
         if self.place < 0:
             native.view(address, size)[:] = bytes(size)
             return
         self.plan.open()
-        self.plan.device.copy_out(address, self.plan.state_at(self.place), size)
+        self.plan.device.copy_out(address, self.plan.place_addresses[self.place], size)
         self.plan.device.synchronize()
 
     def write_fixed(self, address):
-        """The states at `address` into a place."""
+        """Fixed sections at `address` to their place."""
+        from .recurrent import reach
+
         self.plan.open()
-        self.plan.device.copy_in(self.plan.state_at(self.place), address, slot_bytes(self.fixed, False))
+        reach(self.plan, self.place)
+        self.plan.device.copy_in(self.plan.place_addresses[self.place], address, slot_bytes(self.fixed, False))
 
     def finish(self):
         """Let the device wait for the blocks on their way; nothing of the file is needed afterwards."""
