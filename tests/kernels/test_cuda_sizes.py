@@ -48,6 +48,7 @@ from reflex.kernels.cuda import (
     linear_tiles_64,
     logits,
     penalize,
+    recurrence,
     route,
     sample,
 )

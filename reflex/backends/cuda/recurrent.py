@@ -8,6 +8,7 @@ device has a table of the places' addresses; a place is allocated when a batch f
 from ... import native
 from ...errors import UnsupportedError
 from ..layers import checked
+from .batch import Batch
 from .parameters import Own, blocks
 
 GROUPED, CHANNELS, SCAN = 1, 2, 4  # flags of kernels/cuda/recurrence.py
@@ -55,7 +56,7 @@ def reach(plan, place):
     plan.device.synchronize()
 
 
-class Recurrent:
+class Recurrent(Batch):
     """The steps; see lowering.py."""
 
     def _state(self, step):
