@@ -30,6 +30,7 @@ SLIM = ("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", 
 LEFT_BEHIND = ("var/lib/apt/lists", "var/cache/apt", "var/log")
 LARGEST = 150_000_000  # bytes, the aim
 USER = "65532:65532"
+CHROOT = shutil.which("chroot") or "/usr/sbin/chroot"
 
 
 def instructions(path):
@@ -147,7 +148,7 @@ class Mounted:
 def chroot(folder, words, binds, user=None, **options):
     """Run a command in a folder; its stdout."""
     with Mounted(folder, binds):
-        inside = ["chroot", *([f"--userspec={user}"] if user else []), str(folder), *words]
+        inside = [CHROOT, *([f"--userspec={user}"] if user else []), str(folder), *words]
         done = subprocess.run(inside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     if done.returncode:
         raise SystemExit(f"exit code {done.returncode}: {words}\n{done.stdout.decode()[-3000:]}")
@@ -163,7 +164,7 @@ def trial(folder, env):
     best = json.loads(chroot(folder, ["reflex", "system1", *call], binds, USER, env=clean).splitlines()[0])["best_text"]
     listed = chroot(folder, ["python", "-c", "import sys, os; print(*sorted(os.listdir(sys.path[-1])))"], binds, USER, env=clean)
     with Mounted(folder, binds):
-        words = ["chroot", f"--userspec={USER}", str(folder), "reflex-sidecar", *engine, "--port", "0"]
+        words = [CHROOT, f"--userspec={USER}", str(folder), "reflex-sidecar", *engine, "--port", "0"]
         sidecar = subprocess.Popen(words, env=clean, stderr=subprocess.PIPE, text=True)
         try:
             url = sidecar.stderr.readline().split()[-1]
