@@ -161,32 +161,35 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 9, 2, 0, _fragment, planes=4, offset=256, tiled=False)
 
 
-def _stream(ptx, function):
-    """A lane has all five digits of eight of the first 32 bytes and of four of the next 16, and one digit of the last four bytes.
-    Times 3, a byte's digit comes out above it and the next ones stay: even and odd bytes of a word by themselves, since digits need
-    the space."""
-    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    read, word = map(function, unaligned(ptx, 2))
-    read_one, word_of_one = map(function, unaligned(ptx, 1))
+def _digits_of_bytes(ptx):
+    """Functions of four bytes: digit k, a literal, and digit t."""
+    uint32 = ptx.u32
 
     def digits(first, k):
-        """Digit k of four bytes, and of the four when they were multiplied by 3**k."""
         byte = uint32(0x00FF00FF)
         even, odd = uint32(first & byte), ptx.prmt(first, uint32(0), uint32(0x4341))
         for _ in range(k):
             even, odd = uint32(uint32(even * uint32(3)) & byte), uint32(uint32(odd * uint32(3)) & byte)
         return ptx.prmt(uint32(even * uint32(3)), uint32(odd * uint32(3)), uint32(0x7351))
 
-    digits = function(digits)
-
     def last(first, t):
-        """Digit t of four bytes."""
         byte, power = uint32(0x00FF00FF), uint32(uint32(uint32(0x1B090301) >> uint32(8 * t)) & uint32(255))  # 1, 3, 9, 27
         even = uint32(uint32(uint32(first & byte) * power) & byte)
         odd = uint32(uint32(ptx.prmt(first, uint32(0), uint32(0x4341)) * power) & byte)
         return ptx.prmt(uint32(even * uint32(3)), uint32(odd * uint32(3)), uint32(0x7351))
 
-    last = function(last)
+    return digits, last
+
+
+def _stream(ptx, function):
+    """A lane has all five digits of eight of the first 32 bytes and of four of the next 16, and one digit of the last four bytes.
+    Times 3, a byte's digit comes out above it and the next ones stay: even and odd bytes of a word by themselves, since digits need
+    the space."""
+    int32, float32 = ptx.i32, ptx.f32
+    read, word = map(function, unaligned(ptx, 2))
+    read_one, word_of_one = map(function, unaligned(ptx, 1))
+
+    digits, last = map(function, _digits_of_bytes(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(int32(at + 52))

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -14,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 import precompile  # noqa: E402
 from reflex.backends.cuda import attention, experts, products  # noqa: E402
 from reflex.backends.cuda.module import open_images  # noqa: E402
+from reflex.errors import KernelCacheError  # noqa: E402
 from reflex.kernels.cuda import images, levels  # noqa: E402
 from reflex.native import bytes_at  # noqa: E402
 
@@ -148,7 +150,7 @@ def test_files_are_read_as_they_were_written(manifest):
         for name, facts in entry["kernels"].items():
             kernel = found.kernel(name)
             image = bytes(found.text(kernel)) if found.is_ptx else bytes_at(found.address(kernel), kernel.size)
-            assert kernel.at % images.ALIGNMENT == 0
+            assert kernel.at % (8 if kernel.pieces else images.ALIGNMENT) == 0
             assert name.encode() in image
             assert (kernel.threads, kernel.registers, kernel.shared) == (facts["threads"], facts["registers"], facts["shared"])
             assert kernel.threads * kernel.registers <= 65536
@@ -182,6 +184,55 @@ def test_what_bodies_share_is_there_once():
     bodies = [f"{table}.visible .entry {name}()\n{{\nret;\n}}\n" for name in ("a", "b")]
     assert levels.module(bodies, "sm_90").count("table_0123") == 1
     assert re.search(r"\.target sm_90$", levels.module(bodies, "sm_120"), re.M)
+
+
+class Objects:
+    """Images of made-up bytes, a kernel in each."""
+
+    def __init__(self, folder, contents):
+        self.contents = []
+        for name, data in contents.items():
+            (folder / name).write_bytes(data)
+            self.contents.append(images.Image(name, name, "sm_90", [[name, 32, "F", ""]], folder / name))
+            (folder / f"{name}.json").write_text(json.dumps({name: {"registers": 9, "shared": 0}}))
+
+    def images(self, target):
+        return self.contents
+
+
+@pytest.mark.parametrize("target", ["sm_90", levels.TEXT])
+def test_what_images_share_is_there_once(tmp_path, target):
+    random = Random(3)
+    table, code, zeros = random.randbytes(4096), random.randbytes(1008), bytes(4000)
+    contents = {"one": table + code, "two": code + table + zeros + random.randbytes(77), "own": random.randbytes(300)}
+    contents["bare"] = zeros
+    data, _ = images.image_file(Objects(tmp_path, contents), target)
+    file = tmp_path / "all.bin"
+    file.write_bytes(data)
+    found = open_images(str(file))
+    again = len(table) + len(code) + 2 * len(zeros) - 1000 if target == "sm_90" else -1000
+    assert len(data) < images.PAGE + sum(map(len, contents.values())) - again
+    for name, wanted in contents.items():
+        kernel = found.kernel(name)
+        assert bytes_at(found.address(kernel), kernel.size).rstrip(b"\0") == wanted.rstrip(b"\0")
+    found.close()
+
+
+@pytest.mark.parametrize("word", [0, 1, 2])
+def test_damaged_pieces_are_found(tmp_path, word):
+    random = Random(4)
+    table = random.randbytes(1024)
+    contents = {"a": table + random.randbytes(640), "b": random.randbytes(640) + table}
+    data, _ = images.image_file(Objects(tmp_path, contents), "sm_90")
+    for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF):
+        damaged = bytearray(data)
+        damaged[len(data) - 16 + 4 * word : len(data) - 12 + 4 * word] = value.to_bytes(4, "little")
+        (tmp_path / "all.bin").write_bytes(damaged)
+        found = open_images(str(tmp_path / "all.bin"))
+        kernel = next(k for k in map(found.kernel, found.names()) if k.pieces)
+        with pytest.raises(KernelCacheError, match="corrupt"):
+            found.address(kernel)
+        found.close()
 
 
 def test_like_images_lie_beside_each_other():

@@ -1,8 +1,10 @@
 """The kernels of one device: which file of `cache/` fits it, that the file is whole, images and handles by kernel name.
 
-A file is one line `RFXCUDA2 target offset bytes checksum`, one line `name at size checksum threads registers shared letters`
-per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte, each an .xz
-stream. Kernels with the same `at` share an image; an image is read, verified and loaded when the first of its kernels is used.
+A file is one line `RFXCUDA3 target offset bytes checksum`, one line `name at size pieces checksum threads registers shared
+letters` per kernel, an empty line, zeros, and from the offset on the images: cubins, or PTX texts that end in a zero byte, each an
+.xz stream. Of a cubin that shares bytes with others, `at` is the place of its pieces: two words for each, its place in the file and
+its size in units of 16 bytes. Kernels with the same `at` share an image; an image is read, verified and loaded when the first of
+its kernels is used.
 Refuses a device or a driver that no file fits (DeviceError) and a file that is missing or damaged (KernelCacheError).
 """
 
@@ -17,7 +19,8 @@ from ...native import REPAIR
 from . import driver
 from .driver import call, word
 
-MAGIC = b"RFXCUDA2"
+MAGIC = b"RFXCUDA3"
+UNIT = 16  # bytes
 DEFAULT_SHARED_BYTES = 48 << 10  # static and dynamic shared memory beyond it must be asked for
 MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 PTX = "ptx"
@@ -33,11 +36,12 @@ CUBIN_DRIVER = {100: 12080, 120: 12080}  # the oldest driver that loads a cubin 
 class Kernel:
     """What a launch must know of an entry point."""
 
-    __slots__ = ("at", "checksum", "dynamic", "letters", "name", "registers", "shared", "size", "threads")
+    __slots__ = ("at", "checksum", "dynamic", "letters", "name", "pieces", "registers", "shared", "size", "threads")
 
-    def __init__(self, name, at, size, checksum, threads, registers, shared, letters):
+    def __init__(self, name, at, size, pieces, checksum, threads, registers, shared, letters):
         self.name = name
         self.at, self.size = int(at), int(size)  # the image, in bytes of the file
+        self.pieces = int(pieces)  # of the image, 0 where all of it lies at `at`
         self.checksum = checksum  # of the image
         self.threads = int(threads)  # per block
         self.registers = int(registers)  # per thread
@@ -59,6 +63,7 @@ class Images:
         self._listing = listing
         self._mapping = mapping
         self._kernels = {}
+        self._whole = None  # the image that was last put together
 
     @property
     def is_ptx(self):
@@ -96,14 +101,27 @@ class Images:
         return [line.split()[0].decode() for line in self._listing.split(b"\n") if line]
 
     def address(self, kernel):
-        """Address of the verified image that holds a kernel."""
+        """Address of the verified image that holds a kernel, until the next one is asked for."""
         address = self._mapping.address + kernel.at
-        if kernel.at + kernel.size > self._mapping.size:
+        if kernel.at + (8 * kernel.pieces or kernel.size) > self._mapping.size:
             raise KernelCacheError("CUDA kernel file has a malformed listing", where=self.path, remedy=REPAIR)
+        if kernel.pieces:
+            self._whole = driver.array(self._joined(address, kernel))
+            address = native.address_of(self._whole)
         found = native.checksum_of(native.view(address, kernel.size))
         if found != kernel.checksum:
             raise KernelCacheError("CUDA kernel file is corrupt", f"checksum {kernel.checksum}", found, self.path, REPAIR)
         return address
+
+    def _joined(self, address, kernel):
+        """The bytes of an image from its pieces."""
+        file = native.view(self._mapping.address, self._mapping.size)
+        words = native.view(address, 2 * kernel.pieces, "I").tolist()
+        places = zip(words[::2], words[1::2], strict=True)
+        data = b"".join([file[UNIT * place : UNIT * (place + count)] for place, count in places])
+        if len(data) != kernel.size:
+            raise KernelCacheError("CUDA kernel file is corrupt", f"{kernel.size} bytes", f"{len(data)} bytes", self.path, REPAIR)
+        return data
 
     def text(self, kernel):
         """The PTX of a kernel's image, as a zero-terminated array."""

@@ -9,6 +9,7 @@ import ast
 import hashlib
 import json
 import lzma
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from .levels import TEXT, module
 from .ptxas import statistics, to_cubin
 
 HERE = Path(__file__).parent
-MAGIC = "RFXCUDA2"
+MAGIC = "RFXCUDA3"
 PAGE, ALIGNMENT = 4096, 64
+UNIT, LEAST = 16, 96  # bytes that pieces of images are multiples of, and of the least that an image shares with others
 PACKING = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1 << 20, "lc": 4, "pb": 0}]  # of PTX: text, at most a megabyte
 TEXT_MAKERS, IMAGE_MAKERS = ("compile", "export", "levels"), ("levels", "ptxas")  # what objects depend on besides their sources
 
@@ -147,23 +149,69 @@ def _chained(images):
         yield image, data
 
 
+def _shared(data):
+    """(bytes without runs that were there before, [place in them of each unit]): kernels of one file have much in common, and
+    tables of block formats, farther apart than what compresses a wheel looks back."""
+    known, kept, places, size = {}, [], [], len(data) // UNIT
+    at, least = 0, LEAST // UNIT
+    units = [data[UNIT * i : UNIT * (i + 1)] for i in range(size)]
+    while at < size:
+        run = data[UNIT * at : UNIT * at + LEAST]
+        before = known.setdefault(run, at) if len(run) == LEAST else at
+        count = least
+        if at - before < least:  # new, or one value again and again, which would be a piece for each
+            places.append(len(kept))
+            kept.append(units[at])
+            at += 1
+            continue
+        while at + count < size and before + count < at and units[before + count] == units[at + count]:
+            count += 1
+        places += places[before : before + count]
+        at += count
+    return b"".join(kept), places
+
+
+def _pieces(places):
+    """[first place, units] of runs of places that follow each other."""
+    found = []
+    for place in places:
+        if found and sum(found[-1]) == place:
+            found[-1][1] += 1
+        else:
+            found.append([place, 1])
+    return found
+
+
 def image_file(objects, target):
     """(bytes of cuda-<target>.bin, {kernel: facts for the manifest})."""
-    rows, images, at = [], [], 0
-    for image, data in _chained([(image, image.path.read_bytes()) for image in objects.images(target)]):
-        found = image.statistics()
+    images = list(_chained([(image, image.path.read_bytes()) for image in objects.images(target)]))
+    padded = [data + bytes(-len(data) % ALIGNMENT) for _, data in images]
+    kept, places = _shared(b"".join(padded)) if target != TEXT else (b"".join(padded), range(sum(map(len, padded)) // UNIT))
+    rows, tables, at, first = [], [], len(kept), 0
+    for (image, data), whole in zip(images, padded, strict=True):
+        found, pieces = image.statistics(), _pieces(places[first // UNIT : (first + len(whole)) // UNIT])
+        first += len(whole)
+        alone = len(pieces) == 1
+        where, size, count = (UNIT * pieces[0][0], len(data), 0) if alone else (at, len(whole), len(pieces))
+        checksum = native.checksum_of(data if alone else whole)
         for name, threads, letters, _ in image.kernels:
             facts = {"threads": threads, "registers": found[name]["registers"], "shared": found[name]["shared"]}
-            rows.append((name, at, len(data), native.checksum_of(data), facts, letters or "-"))
-        images.append(data + bytes(-len(data) % ALIGNMENT))
-        at += len(images[-1])
+            rows.append((name, where, size, count, checksum, facts, letters or "-"))
+        if not alone:
+            tables.append(pieces)
+            at += 8 * len(pieces)
     rows.sort()
     start = 0
     while True:  # offsets in the listing decide its length, and the other way round
-        lines = [f"{n} {start + a} {s} {c} {f['threads']} {f['registers']} {f['shared']} {p}\n" for n, a, s, c, f, p in rows]
+        lines = [
+            f"{n} {start + a} {s} {p} {c} {f['threads']} {f['registers']} {f['shared']} {letters}\n"
+            for n, a, s, p, c, f, letters in rows
+        ]
         listing = f"{''.join(lines)}\n".encode()
-        first = f"{MAGIC} {target} {start} {at} {native.checksum_of(listing)}\n".encode()
-        if len(first) + len(listing) <= start:
+        line = f"{MAGIC} {target} {start} {at} {native.checksum_of(listing)}\n".encode()
+        if len(line) + len(listing) <= start:
             break
-        start = (len(first) + len(listing) + PAGE - 1) // PAGE * PAGE
-    return (first + listing).ljust(start, b"\0") + b"".join(images), {name: facts for name, _, _, _, facts, _ in rows}
+        start = (len(line) + len(listing) + PAGE - 1) // PAGE * PAGE
+    table = array("I", (word for pieces in tables for place, count in pieces for word in (start // UNIT + place, count)))
+    data = (line + listing).ljust(start, b"\0") + kept + table.tobytes()
+    return data, {name: facts for name, *_, facts, _ in rows}

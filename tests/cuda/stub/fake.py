@@ -27,9 +27,9 @@ def kernel_file(folder, target, kernels=("add 256 16 0 FFif",), image=b"\x7fELF"
     """Write cuda-<target>.bin with one image; `kernels`: name, threads, registers, shared bytes and letters of each."""
     image = lzma.compress(image) if target == "ptx" else image
     start = 4096 * (1 + sum(map(len, kernels)) // 2048)
-    at = f" {start} {len(image)} {native.checksum_of(image)} "
+    at = f" {start} {len(image)} 0 {native.checksum_of(image)} "
     listing = "".join(f"{line.replace(' ', at, 1)}\n" for line in sorted(kernels)).encode() + b"\n"
-    first = f"RFXCUDA2 {target} {start} {len(image)} {native.checksum_of(listing)}\n".encode()
+    first = f"RFXCUDA3 {target} {start} {len(image)} {native.checksum_of(listing)}\n".encode()
     path = Path(folder) / f"cuda-{target}.bin"
     path.write_bytes((first + listing).ljust(start, b"\0") + image)
     return path
