@@ -12,7 +12,7 @@ Listens at once; requests wait while the model is loaded. Ends after SIGTERM (ex
 --grace seconds. If the first worker cannot start, ends with its exit code."""
 LONGEST = 1e6  # seconds
 LARGEST_BODY = 7 << 20  # bytes; a line to the worker has at most 8 MiB
-WORKER = ("--backend", "--ctx", "--threads", "--device", "--weights", "--lora", "--experts")  # handed on; the worker judges them
+WORKER = ("--backend", "--ctx", "--threads", "--device", "--weights", "--lora")  # those most asked for; the worker judges them
 OPTIONS = (  # (name, kind, default, help)
     ("--host", "text", "127.0.0.1", "Address to listen at; others than this machine can reach 0.0.0.0 or ::."),
     ("--port", "whole", 8000, "Port to listen at; 0 takes a free one, which the first line on stderr names."),
@@ -26,9 +26,15 @@ OPTIONS = (  # (name, kind, default, help)
     ("--grace", "seconds", 10.0, "Seconds for requests under way after SIGTERM."),
     ("--token-file", "text", "", "File with the token that clients must send (Authorization: Bearer ...); or REFLEX_TOKEN."),
     ("--json", "switch", False, "Say what happens as JSON lines on stdout: listening, ready, error."),
-    ("--worker", "text", "", "The program reflex; by default the one beside this program."),
+    (
+        "--worker",
+        "text",
+        "",
+        "The program reflex; by default the one beside this program. Other options of `reflex stdio` go on to it.",
+    ),
     *((name, "forwarded", (), f"As for `reflex stdio`, see `reflex stdio --help`: {name} VALUE.") for name in WORKER),
 )
+OWN = [row[0] for row in OPTIONS if row[1] != "forwarded"]
 HELP = ("--help", "-h")
 
 
@@ -38,7 +44,8 @@ class Options:
 
     def __init__(self, model, values):
         self.model = model
-        self.forwarded = [word for name in WORKER for value in values[name] for word in (name, value)]
+        others = [name for name, value in values.items() if isinstance(value, tuple) or (value is True and name not in OWN)]
+        self.forwarded = [word for name in others for word in given(name, values[name])]
         for name, value in values.items():
             setattr(self, name[2:].replace("-", "_"), value)
 
@@ -56,8 +63,9 @@ def parse(argv):
             continue
         name, equals, text = word.partition("=")
         if name not in rows:
-            raise InvalidInputError("no such option", f"one of these: {closest(name, rows)}", name, remedy="reflex-sidecar --help")
-        if rows[name][1] == "switch" and not equals:
+            rows[name] = engine_option(name, rows)
+            values[name] = ()
+        if rows[name][1] in ("switch", "forwarded switch") and not equals:
             values[name] = True
             continue
         text = text if equals else next(words, None)
@@ -68,6 +76,21 @@ def parse(argv):
     if len(models) != 1:
         raise InvalidInputError("the command line has one MODEL", USAGE, f"{len(models)} of them", remedy="reflex-sidecar --help")
     return judged(Options(models[0], values))
+
+
+def given(name, value):
+    """The words of an option that goes on to the worker."""
+    return [name] if value is True else [word for each in value for word in (name, each)]
+
+
+def engine_option(name, rows):
+    """The row of an option of the engine that OPTIONS does not list; refused where the engine has none of this name either."""
+    from ..cli.front import ENGINE
+
+    found = {row[0]: row for row in ENGINE}.get(name)
+    if found is None:
+        raise InvalidInputError("no such option", f"one of these: {closest(name, rows)}", name, remedy="reflex-sidecar --help")
+    return (name, "forwarded switch" if found[1] == "switch" else "forwarded", *found[2:])
 
 
 def judged(options):
@@ -106,7 +129,7 @@ def _switch(name, text):
     raise InvalidInputError("this option takes no value", name, f"{name}={text}")
 
 
-KINDS = {"whole": _whole, "seconds": _seconds, "text": _text, "switch": _switch, "forwarded": _text}
+KINDS = {"forwarded switch": _switch, "whole": _whole, "seconds": _seconds, "text": _text, "switch": _switch, "forwarded": _text}
 
 
 def help_text():

@@ -21,6 +21,7 @@ CHECKS = [
     checks.negative_data_rejection,
     checks.unsupported_method,
 ]
+OPTIONS = ("--timeout", "5", "--max-body", "7000000")
 TOKEN = "s3cret"
 TOLD = {"authorization": f"Bearer {TOKEN}"}
 
@@ -29,7 +30,7 @@ TOLD = {"authorization": f"Bearer {TOKEN}"}
 def document(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sidecar")
     (folder / "token").write_text(TOKEN)
-    with sidecars.Running(folder, sidecars.tiny_model(folder), "--token-file", str(folder / "token"), "--timeout", "5") as running:
+    with sidecars.Running(folder, sidecars.tiny_model(folder), "--token-file", str(folder / "token"), *OPTIONS) as running:
         said = running.ask("/openapi.json", headers=TOLD).said
         loaded = schemathesis.openapi.from_dict(said)
         loaded.config.update(base_url=running.url)

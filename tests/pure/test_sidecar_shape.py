@@ -238,7 +238,10 @@ def test_lines_that_are_refused(argv):
 
 
 def test_what_goes_on_to_the_worker_are_its_own_options():
-    assert set(options.WORKER) == {row[0] for row in front.ENGINE}
+    assert set(options.WORKER) <= {row[0] for row in front.ENGINE}
+    for name, kind, *_ in front.ENGINE:
+        words = [name] if kind == "switch" else [name, "1"]
+        assert options.parse(["m.gguf", *words, "--json"]).forwarded == words
 
 
 # ---- decisions and counts ----
