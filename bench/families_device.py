@@ -61,9 +61,7 @@ def make(name, kind, folder):
     path = str(tiny.write(name, Path(folder) / f"{name}.{kind}.gguf", kind))
     _, _, session = open_model(path, "reference", CONTEXT)
     ids = tokens(session.plan.vocabulary)
-    rows = [length - 1 for length in LENGTHS]
-    session.plan.evaluate(ids, 0, list(range(len(ids))), [0] * len(ids), [0] * len(ids), rows)
-    found = numpy.array([session.plan.logits(row) for row in range(len(rows))])
+    found = numpy.array([whole(session, ids[:length]) for length in LENGTHS])
     session.close()
     wanted, theirs = {"reference": found}, None
     if kind == "F16" and find_spec("xllamacpp"):
@@ -92,31 +90,38 @@ def run(path, wanted):
     plan, errors = session.plan, {who: {} for who in wanted}
     ids = tokens(plan.vocabulary)
     for row, length in enumerate(LENGTHS):
-        found = logits(plan, ids[:length], 0)
+        found = whole(session, ids[:length])
         for who, expected in wanted.items():
             errors[who][f"whole {length}"] = off(found, expected[row])
-    for at, token in enumerate(ids):
-        found = logits(plan, [token], at)
+    whole(session, ids[:1])
+    for at in range(len(ids)):
+        found = logits(session, ids[: at + 1])
         if at + 1 in LENGTHS:
             for who, expected in wanted.items():
                 errors[who][f"step {at + 1}"] = off(found, expected[LENGTHS.index(at + 1)])
     session.sync(ids)
     chosen = [plan.argmax(0)]
-    for at in range(len(ids), len(ids) + FOLLOWED):
-        chosen.append(int(logits(plan, chosen[-1:], at).argmax()))
+    for _ in range(FOLLOWED):
+        chosen.append(int(logits(session, ids + chosen).argmax()))
+    session.sync(ids)
     followed = [following for following, _ in session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)]
     result = {"errors": errors, "follows": followed == chosen[1:], "decode": plan.decoder.why or "one kernel"}
     session.close()
     return result
 
 
-def logits(plan, ids, first):
-    """A copy of the logits behind the last of `ids`."""
+def whole(session, ids):
+    """The logits behind `ids`, computed from their first token on: what the session holds is of another text."""
+    session.sync([(ids[0] + 1) % session.plan.vocabulary])
+    return logits(session, ids)
+
+
+def logits(session, ids):
+    """A copy of the logits behind the last of `ids`; of those that the session holds none is computed again."""
     import numpy
 
-    count = len(ids)
-    plan.evaluate(ids, first, list(range(first, first + count)), [0] * count, [0] * count, [count - 1])
-    return numpy.array(plan.logits(0), numpy.float32)
+    session.sync(ids)
+    return numpy.array(session.plan.logits(0), numpy.float32)
 
 
 class Device:
