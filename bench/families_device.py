@@ -104,8 +104,17 @@ def run(path, wanted):
     for _ in range(FOLLOWED):
         chosen.append(int(logits(session, ids + chosen).argmax()))
     session.sync(ids)
-    followed = [following for following, _ in session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)]
-    result = {"errors": errors, "follows": followed == chosen[1:], "decode": plan.decoder.why or "one kernel"}
+    steps = session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)
+    if steps is None:  # of recurrent layers, whose state cannot run ahead: each text at once instead
+        followed = []
+        for count in range(1, FOLLOWED + 1):
+            session.forget()
+            session.sync([*ids, *chosen[:count]])
+            followed.append(plan.argmax(0))
+    else:
+        followed = [following for following, _ in steps]
+    how = (plan.decoder.why or "one kernel") if plan.decoder else "token by token"
+    result = {"errors": errors, "follows": followed == chosen[1:], "decode": how}
     session.close()
     return result
 

@@ -83,7 +83,8 @@ class Reflex(Engine):
 
     def _append(self, ids, first):
         count = len(ids)
-        self.plan.evaluate(ids, first, range(first, first + count), [0] * count, [0] * count, [count - 1])
+        strands = ((0, count, 0 if first else -1, 0),)
+        self.plan.evaluate(ids, first, range(first, first + count), [0] * count, [0] * count, [count - 1], strands=strands)
 
 
 class Llama(Engine):

@@ -40,6 +40,7 @@ class Snapshots:
     def strands(self, first, rows, stops):
         """Strands of `rows` tokens that continue the timeline behind its first `first`, in rows 0 and on; states stay at `stops`,
         numbers of tokens. What they leave is only there once `done` was called."""
+        self.cut(first)  # as the batch will: places of what lies behind are free
         source = -1
         if first:
             if first not in self.places:

@@ -50,11 +50,12 @@ def facts(tmp_path):
 
 
 def test_places_are_there_when_something_is_left_in_them(stub, facts):
-    """The prompt leaves its state before the last token and at the end; tokens move the latter on; a tree begins where it was."""
+    """The prompt leaves its state before the last token and at the end; tokens move the latter on. A tree, which is steady, has
+    the prompt computed again and begins at its end."""
     (result,) = stub.run((OPEN + USED).format(**facts))
     assert result["one"] == [[2, 0, 59, -1, 0, 59, 1, 0, 1], 2]
     assert result["two"] == [[1, 0, 1, 1, 1], 2]
-    assert result["three"] == [[3, 0, 1, 0, 1, 1, 1, 1, -1, 2, 2, 1, -1], 2]
+    assert result["three"] == [[4, 0, 59, -1, 0, 59, 1, 0, 1, 60, 1, 1, -1, 61, 2, 1, -1], 2]
     assert result["same"]
 
 
