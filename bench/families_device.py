@@ -1,7 +1,7 @@
 """Every family on a GPU: tiny random models of tests/tiny.py, in F16 and F32, beside the float32 reference on the same machine and,
 in F16, beside llama.cpp's CPU code (package `xllamacpp`, where it is there), whose activations are half floats too.
 
-    python bench/families_device.py [--only llama,gpt2] [--kinds F16,F32] [--workers 8]
+    python bench/families_device.py [--only llama,gpt2] [--kinds F16,F32] [--workers 8] [--seed 0]
 
 Needs the packages `gguf` and `libgguf` or files that need neither type; cache/ must hold the device's kernels. Workers write the
 models and compute the reference; one process has the device, and a new one follows it where it failed, so that a family that
@@ -32,11 +32,11 @@ SECONDS = 60  # that one model may take on the device
 HELD = []  # the device of this process
 
 
-def tokens(vocabulary):
-    """The longest prompt: the text of tests/pure/test_families.py."""
+def tokens(vocabulary, seed):
+    """The longest prompt: with seed 0 the text of tests/pure/test_families.py."""
     import numpy
 
-    return numpy.random.default_rng(7).integers(0, vocabulary, LENGTHS[-1]).tolist()
+    return numpy.random.default_rng(7 + seed).integers(0, vocabulary, LENGTHS[-1]).tolist()
 
 
 def peer(path, ids):
@@ -50,7 +50,7 @@ def peer(path, ids):
     return found
 
 
-def make(name, kind, folder):
+def make(name, kind, folder, seed):
     """Write a model and compute what is expected: (path, {who: float32 [LENGTHS, vocabulary]}, largest difference of llama.cpp's
     logits from the reference's in standard deviations, or None)."""
     import numpy
@@ -58,9 +58,9 @@ def make(name, kind, folder):
 
     from reflex.open import open_model
 
-    path = str(tiny.write(name, Path(folder) / f"{name}.{kind}.gguf", kind))
+    path = str(tiny.write(name, Path(folder) / f"{name}.{kind}.gguf", kind, seed=seed))
     _, _, session = open_model(path, "reference", CONTEXT)
-    ids = tokens(session.plan.vocabulary)
+    ids = tokens(session.plan.vocabulary, seed)
     found = numpy.array([whole(session, ids[:length]) for length in LENGTHS])
     session.close()
     wanted, theirs = {"reference": found}, None
@@ -78,7 +78,7 @@ def off(found, wanted):
     return value if value == value else float("inf")
 
 
-def run(path, wanted):
+def run(path, wanted, seed):
     """One model on the device: {who: {what: largest difference in standard deviations}}, and how it decodes."""
     from reflex.backends.cuda import device
     from reflex.open import open_model
@@ -88,7 +88,7 @@ def run(path, wanted):
         HELD.append(device.start())  # keeps the context between models
     _, _, session = open_model(path, "cuda", CONTEXT)
     plan, errors = session.plan, {who: {} for who in wanted}
-    ids = tokens(plan.vocabulary)
+    ids = tokens(plan.vocabulary, seed)
     for row, length in enumerate(LENGTHS):
         found = whole(session, ids[:length])
         for who, expected in wanted.items():
@@ -139,11 +139,11 @@ class Device:
     def __init__(self):
         self.pool = None
 
-    def __call__(self, path, wanted):
+    def __call__(self, path, wanted, seed):
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            return self.pool.submit(run, path, wanted).result(SECONDS)
+            return self.pool.submit(run, path, wanted, seed).result(SECONDS)
         except Exception as error:
             self.stop()
             what = "the process ended" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
@@ -181,16 +181,16 @@ def good(row):
     return "failed" not in row and row["follows"] and [*largest(row).values()][-1] < GOAL
 
 
-def collect(names, kinds, workers):
+def collect(names, kinds, workers, seed):
     """{name: {kind: row}} of every model; prints a line when all kinds of a name are there."""
     found, device = {name: {} for name in names}, Device()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        jobs = {pool.submit(make, name, kind, folder): (name, kind) for name in names for kind in kinds}
+        jobs = {pool.submit(make, name, kind, folder, seed): (name, kind) for name in names for kind in kinds}
         for job in as_completed(jobs):
             name, kind = jobs[job]
             try:
                 path, wanted, theirs = job.result()
-                found[name][kind] = {**device(path, wanted), "llama.cpp from reference": theirs}
+                found[name][kind] = {**device(path, wanted, seed), "llama.cpp from reference": theirs}
                 Path(path).unlink()
             except Exception as error:
                 found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}"[:300]}
@@ -200,14 +200,14 @@ def collect(names, kinds, workers):
     return found
 
 
-def families(only=(), kinds=("F16", "F32"), workers=8):
+def families(only=(), kinds=("F16", "F32"), workers=8, seed=0):
     """Run all (or `only` these) and write the results; returns how many models are not good."""
     import tiny
 
     from bench import record
 
     started = time.perf_counter()
-    found = collect([name for name in sorted(tiny.MODELS) if not only or name in only], kinds, workers)
+    found = collect([name for name in sorted(tiny.MODELS) if not only or name in only], kinds, workers, seed)
     bad = sum(not good(row) for rows in found.values() for row in rows.values())
     for kind in kinds:
         rows = [row[kind] for row in found.values() if "errors" in row.get(kind, {})]
@@ -217,7 +217,8 @@ def families(only=(), kinds=("F16", "F32"), workers=8):
             print(f"{kind}, {who}: {len(values)} models, largest {max(values):.4f} standard deviations, {far} beyond {GOAL}")
     seconds = round(time.perf_counter() - started, 1)
     print(f"{sum(map(len, found.values()))} runs, {bad} not good, {seconds} s", flush=True)
-    record.write("families", "tiny models of every family on a GPU", {"seconds": seconds, "goal": GOAL, "models": found})
+    facts = {"seconds": seconds, "goal": GOAL, "seed": seed, "models": found}
+    record.write(f"families-{seed}" if seed else "families", "tiny models of every family on a GPU", facts)
     return bad
 
 
@@ -226,8 +227,10 @@ def main():
     parser.add_argument("--only", default="", help="names of models, comma separated")
     parser.add_argument("--kinds", default="F16,F32")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
+    parser.add_argument("--seed", type=int, default=0, help="of weights and text")
     options = parser.parse_args()
-    return 1 if families(tuple(filter(None, options.only.split(","))), tuple(options.kinds.split(",")), options.workers) else 0
+    some = tuple(filter(None, options.only.split(",")))
+    return 1 if families(some, tuple(options.kinds.split(",")), options.workers, options.seed) else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ POISON = 60000.0  # what nobody may read
 SINKS = 128  # flag
 TREE = "shared", "branch", "positions"
 LAYER_AT = 3  # place of the layer in a page, in units of 512 bytes
+REST, RING = 256, 1024  # flag: keys and values of the batch's slots have a second part, in a ring of so many
 
 
 class Attention:
@@ -85,6 +86,22 @@ class Attention:
         return pages
 
 
+    def rings(self, words):
+        """Views float16 [kv_heads, RING, dim] of the second parts of keys and of values in `words`."""
+        middle = self.kv_heads * RING * self.key_dim
+        halves = words.view(numpy.float16)
+        return halves[:middle].reshape(self.kv_heads, RING, -1), halves[middle:].reshape(self.kv_heads, RING, -1)
+
+    def ring(self, k=None, v=None):
+        """uint32 words of the second parts [slots of the batch, kv_heads * dim]; poison elsewhere."""
+        words = numpy.full(RING * self.kv_heads * (self.key_dim + self.value_dim) // 2, POISON, numpy.float32)
+        words = words.astype(numpy.float16).repeat(2).view(numpy.uint32)
+        for ring, values in zip(self.rings(words), (k, v), strict=True):
+            if values is not None:
+                ring[:, self.slots % RING] = values.reshape(self.rows, self.kv_heads, -1).transpose(1, 0, 2)
+        return words
+
+
 class Inputs:
     """Plain products q, k, v of an Attention's rows, and what head norm and rotation make of them."""
 
@@ -111,7 +128,8 @@ class Inputs:
             return head_rmsnorm.reference(x, w, eps=eps, **words) if normed and after else x
 
         self.wanted_q = turned(self.q, self.q_norm, a.heads, q_norm)
-        self.wanted_k = turned(self.k, self.k_norm, a.kv_heads, k_norm).astype(numpy.float16)
+        self.whole_k = turned(self.k, self.k_norm, a.kv_heads, k_norm)
+        self.wanted_k = self.whole_k.astype(numpy.float16)
         self.wanted_v = self.v.astype(numpy.float16)
 
 
@@ -129,3 +147,21 @@ class CacheCase(Case):
             wrong = ~(numpy.abs(found - wanted) <= self.ulps * 2.0**-10 * numpy.maximum(numpy.abs(wanted), 2.0**-8))
             if wrong.any():
                 yield f"{self.label}: page {page} differs in {int(wrong.sum())} of {wrong.size} places, first {int(wrong.argmax())}"
+
+
+class RestCase(CacheCase):
+    """Also compares what a cache and a ring hold together of the batch's keys and values, `whole`. ring: argument."""
+
+    def __init__(self, *args, attention, whole, ring, **words):
+        super().__init__(*args, **words)
+        self.attention, self.whole, self.ring = attention, whole, ring
+
+    def check(self, args):
+        yield from super().check(args)
+        a = self.attention
+        halves = numpy.stack([page.view(numpy.float16)[LAYER_AT * PAGE :] for page in args[self.cache].arrays])
+        middle = a.kv_heads * PAGE * a.key_dim
+        for kind, ring, whole in zip((halves[:, :middle], halves[:, middle:]), a.rings(args[self.ring]), self.whole, strict=True):
+            kept = kind.reshape(len(halves), a.kv_heads, PAGE, -1)[a.slots // PAGE, :, a.slots % PAGE]
+            found = kept.astype(numpy.float64) + ring[:, a.slots % RING].transpose(1, 0, 2)
+            yield from self._compare("both parts", found, whole.reshape(found.shape).astype(numpy.float64))

@@ -25,6 +25,7 @@ DEEP, FEW = 16, (7, 1)  # layers from which on fewer batches do
 CLOSE = 0.025  # standard deviations of the logits, for the few layers of most models; mistakes are seldom below 0.1
 TEXTS = 4  # of which one must do for a mixture of experts: where two experts are as good, rounding chooses
 BRANCHES = 5  # of two tokens behind a prompt
+ROUNDED = "gpt-oss", "llama-yarn"  # compared with llama.cpp
 EMULATED = "gpt2", "mistral3", "olmo2", "gpt-oss"  # with kernels in the emulator
 
 
@@ -94,6 +95,23 @@ def branches(tested, trusted, ids, at):
     for reach, tree in ((2048, True), (0, False)):
         found = tested.evaluate(ids[at : at + rows], at, *words, reach=reach, tree=tree, strands=strands)
         yield f"branches, reach {reach}", off(found, wanted)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_prompts_are_rounded_where_llama_cpp_rounds_them(name, tmp_path):
+    """Nearer to it than it is to float32 arithmetic: its activations are half floats beside weights that are, its cache is not."""
+    pytest.importorskip("xllamacpp")
+    from llama import Llama
+
+    ids = numpy.random.default_rng(7).integers(0, tiny.VOCABULARY, 100).tolist()
+    with opened(name, tmp_path) as file:
+        program = build(load_spec(file), CONTEXT)
+        tested, trusted = Emulated(file, program, CONTEXT), Plan(file, program, CONTEXT)
+        peer = Llama(tmp_path / "m.gguf", CONTEXT)
+        rows = [(peer.logits(ids[:n])[-1], tested.follow(ids[:n], 0), follow(trusted, ids[:n], 0)) for n in (7, 64, 100)]
+        peer.close()
+    assert max(off(found, theirs) for theirs, found, _ in rows) < 0.004
+    assert max(off(exact, theirs) for theirs, _, exact in rows) > 0.0045  # what remains if nothing is rounded
 
 
 @pytest.mark.parametrize("name", EMULATED)

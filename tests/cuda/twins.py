@@ -13,8 +13,8 @@ from cases.halves import ORDER, split, stored
 from reflex import ops, quant
 from reflex.quant.types import by_id, by_name, row_bytes
 
-Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS = 1, 2, 4, 8, 16, 32, 128  # flags of attention
-PAGE, PLAIN = 256, 4
+Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS, REST = 1, 2, 4, 8, 16, 32, 128, 256  # flags of attention
+PAGE, PLAIN, RING = 256, 4, 1024
 UNITS = list(ops.find("gated").UNITS)  # by their numbers in kernels
 TWINS = []  # (pattern of names, function)
 
@@ -296,8 +296,8 @@ def linear_plain(kind, grid, xh, factor, count, columns, weights, rows, b, biase
 
 @twin(r"attention_inputs_\d+")
 def attention_inputs(
-    grid, q, k, v, q_norm, k_norm, angles, cells, pages, q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs,
-    layer_at, flags, eps,
+    grid, q, k, v, q_norm, k_norm, angles, cells, pages, rest, q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim,
+    pairs, layer_at, flags, eps,
 ):  # fmt: skip
     rows, first = int(cells[0]), int(cells[1])
     where = Cache(pages, layer_at, kv_heads, key_dim, value_dim)
@@ -313,7 +313,25 @@ def attention_inputs(
         made.append(x.reshape(rows, -1))
     for row in range(rows):
         q[row * q_stride : row * q_stride + heads * key_dim] = made[0][row]
-        where.put(first + row, made[1][row], v[row * v_stride : row * v_stride + kv_heads * value_dim])
+        mine = made[1][row], v[row * v_stride : row * v_stride + kv_heads * value_dim]
+        where.put(first + row, *mine)
+        if flags & REST:
+            for ring, values in zip(rings(rest, kv_heads, key_dim, value_dim), mine, strict=True):
+                ring[:, (first + row) % RING] = (values - halved(values)).reshape(kv_heads, -1)
+
+
+def halved(x):
+    return numpy.clip(x, -65504, 65504).astype("f2").astype("f4")
+
+
+def rings(rest, kv_heads, key_dim, value_dim):
+    """What float16 leave of keys and of values: float16 [kv_heads, RING, dim]."""
+    at, found = 0, []
+    for dim in (key_dim, value_dim):
+        count = kv_heads * RING * dim
+        found.append(rest.view("f2")[at : at + count].reshape(kv_heads, RING, dim))
+        at += count
+    return found
 
 
 def strided(x, rows, stride, count):
@@ -346,7 +364,7 @@ class Cache:
         return [x.transpose(1, 0, 2).reshape(slots, -1).astype("f4") for x in all_of]
 
 
-def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs=()):
+def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs=(), rest=None):
     """Attention of the rows in `some`."""
     heads, kv_heads, key_dim, value_dim = sizes
     positions, shared, branch = state
@@ -354,6 +372,10 @@ def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window
     keys, values = Cache(pages, layer_at, kv_heads, key_dim, value_dim).get(first + rows)
     if not len(some):
         return
+    if flags & REST:
+        own = numpy.arange(first, first + rows) % RING
+        for kind, ring in zip((keys, values), rings(rest, kv_heads, key_dim, value_dim), strict=True):
+            kind[first:] += ring[:, own].astype("f4").transpose(1, 0, 2).reshape(rows, -1)
     x = numpy.stack([q[row * q_stride : row * q_stride + heads * key_dim] for row in some])
     words = {"heads": heads, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "softcap": cap}
     words |= {"slots": [first + row for row in some], "positions": [int(positions[row]) for row in some], "window": window}
@@ -376,20 +398,20 @@ def attention_tile(
 @twin(r"attention_(row|tree)_\w+")
 def attention_row(
     kind, grid, q, k, v, out, partials, counters, q_norm, k_norm, angles, sinks, cells, lists, positions, shared, branches, pages,
-    q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
+    rest, q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
 ):  # fmt: skip
     rows = int(cells[0])
     if flags & INPUTS:
         q = q.copy()  # the kernel keeps what it makes of it
         strides = q_stride, kv_heads * key_dim, kv_heads * value_dim
         sizes = heads, kv_heads, key_dim, value_dim, pairs, layer_at
-        attention_inputs(grid, q, k, v, q_norm, k_norm, angles, cells, pages, *strides, *sizes, flags, eps)
+        attention_inputs(grid, q, k, v, q_norm, k_norm, angles, cells, pages, rest, *strides, *sizes, flags, eps)
     runs = ()
     if kind == "tree":
         runs = [runs_of(lists, row, positions[row] - shared[row] - (cells[1] + row - branches[row])) for row in range(rows)]
     some = range(int(cells[PLAIN]) if flags & PARTED else 0, rows)
     sizes, state = (heads, kv_heads, key_dim, value_dim), (positions, shared, branches)
-    attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs)
+    attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some, runs, rest)
 
 
 def runs_of(lists, row, left):

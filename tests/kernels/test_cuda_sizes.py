@@ -55,6 +55,7 @@ from reflex.kernels.cuda import (
 from reflex.kernels.cuda.compile import load_all
 from reflex.ops.gated import UNITS
 from reflex.program import build
+from reflex.program.records import BATCH
 from reflex.quant import load
 from reflex.quant.fragment import MANY
 from reflex.quant.types import TYPES, by_name
@@ -219,9 +220,9 @@ GRIDS = {
     r"expert_tiles_\w+": expert_tiled,
     r"expert_(gate|down)_\w+": experts_of_one,
     "expert_sum": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
-    r"attention_inputs_\d+": lambda k, v: (ceil(v[11] + 2 * v[12], k.threads // 32), "rows"),
+    r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
-    r"attention_(row|tree)_\w+": lambda k, v: (v[18] * ceil(ceil(v[17], v[18]), 8), "splits", "rows"),
+    r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
     "conv": lambda k, v: (ceil(v[7], k.threads),),
     "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
     "group_rmsnorm": lambda k, v: (v[2], "rows"),
@@ -260,7 +261,7 @@ def test_dynamic_shared_memory(lowered):
             elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith(("attention_row", "attention_tree")):
-                assert shared == row_cases.shared_bytes(values[19], values[20], values[24])
+                assert shared == row_cases.shared_bytes(values[20], values[21], values[25])
             elif kernel.name.startswith("linear_dot_"):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_stream_"):
@@ -363,8 +364,8 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
                 found.add(("tiles", shape.tokens, shape.splits, shape.stages))
             elif kernel.name.startswith("attention_tree"):
-                assert values[25] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
-                trees.add((kernel.name, values[24]))
+                assert values[26] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
+                trees.add((kernel.name, values[25]))
             elif kernel.name != "select":
                 found.add(kernel.name)
                 tiled |= kernel.name.startswith("attention_tile")
@@ -388,6 +389,7 @@ def test_flags_of_attention():
     assert [getattr(attention, n) for n in names] == [getattr(attention_inputs, n) for n in names]
     assert attention.PARTED == attention_cache.PARTED
     assert (attention.INPUTS, attention.EARLY) == (attention_row.INPUTS, attention_row.EARLY)
+    assert (attention.REST, attention.RING) == (attention_cache.REST, attention_cache.RING) and attention.RING >= BATCH
     assert attention.SINKS == attention_join.SINKS
     assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
 

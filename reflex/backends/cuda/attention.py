@@ -3,10 +3,12 @@
 Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel files attention_*.py.
 """
 
+from ...quant.types import by_id
 from .batch import Batch
 from .parameters import Own, blocks
 
-Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY, SINKS = 1, 2, 4, 8, 16, 32, 64, 128  # flags
+Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY, SINKS, REST = 1, 2, 4, 8, 16, 32, 64, 128, 256  # flags
+RING = 1024  # slots of the ring of what float16 leave of keys and values
 LAYER_UNIT = 512  # bytes
 SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take, where a block may have it
 STATIC_BYTES = 1 << 10  # what its kernels have beside that, at most
@@ -50,12 +52,17 @@ class AttentionLaunches(Batch):
         mask = m.positions, m.shared, m.branch, m.pages
         cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or 0
         name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
+        fits = name in self.image and tile_bytes(heads[2]) <= self.image.block_shared_bytes
+        on_tiles, rest = (self.rows > FEW or self.reach) and fits, 0
+        if self.rows > 1 and not self.reach and not on_tiles and self.exact():
+            size = 2 * RING * heads[1] * (heads[2] + heads[3])
+            rest = m.named("rest of keys and values {} {} {}".format(*heads[1:]), size)
+            flags += REST
         if self.rows > 1 or self.reach:
             limit = 128 if max(heads[2:]) <= 128 else 512
-            values = (q, k, v, *norms, angles, m.cells, m.pages, *strides, *heads, pairs, layer, flags, float(eps))
+            values = (q, k, v, *norms, angles, m.cells, m.pages, rest, *strides, *heads, pairs, layer, flags, float(eps))
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
-        fits = name in self.image and tile_bytes(heads[2]) <= self.image.block_shared_bytes
-        if (self.rows > FEW or self.reach) and fits:
+        if on_tiles:
             parted = PARTED * self.tree
             values = (q, out, sinks, m.cells, *mask, strides[0], *heads[:2], layer, window, flags & SINKS | parted, scale, cap)
             self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
@@ -63,7 +70,15 @@ class AttentionLaunches(Batch):
                 return
             flags += parted
         numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
-        self._attention_row((q, k, v, out), (*norms, angles, sinks), mask, strides[0], heads, numbers, flags, floats)
+        self._attention_row((q, k, v, out), (*norms, angles, sinks), (*mask, rest), strides[0], heads, numbers, flags, floats)
+
+    def exact(self):
+        """Whether the matrices are numbers proper, so that the rounding of keys and values is the largest of errors."""
+        if self.memory.exact is None:
+            products = [step for step in self.program.steps if step.op in ("linear", "expert_linear")]
+            kinds = {self.memory.layout.kind(self.file.tensors[step.weights[0]]) for step in products}
+            self.memory.exact = all(by_id(kind).elements == 1 for kind in kinds)
+        return self.memory.exact
 
     def _layer_at(self, step):
         """Where a layer lies in a page of the cache, in the unit that kernels count it in."""
@@ -91,5 +106,6 @@ class AttentionLaunches(Batch):
             *buffers, partials, counters, *facts, m.cells, m.lists, *mask, stride, *heads, pairs, layer, window,
             tile, least, flags, *floats,
         )  # fmt: skip
-        kind = key_dim if key_dim == value_dim and f"{kernel}_{key_dim}" in self.image else "any"
+        special = key_dim == value_dim and f"{kernel}_{key_dim}" in self.image and not flags & REST
+        kind = key_dim if special else "any"
         self._add(f"{kernel}_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))

@@ -97,6 +97,7 @@ class Memory:
         self.arena = 0  # number of the open arena
         self.size = 0  # bytes of it
         self.places = {}  # name -> relative address
+        self.exact = None  # whether matrices are numbers proper, once somebody asked (attention.py)
         self.constants = []  # (offset, bytes) to be uploaded into the open arena
         self.most_wanted = max(self.wanted_rows, min(self.rows, MOST_LOGITS_BYTES // (4 * program.vocabulary)))
         self.strand_words = 0

@@ -12,6 +12,7 @@ from .export import device
 
 PARTED = 16  # flag: the batch's first cells[PLAIN] rows are attention_tile's, the others attention_tree's
 PLAIN = 4  # cell: how many rows continue the timeline itself; they come first
+REST, RING = 256, 1024  # flag: there is what float16 leave of the batch's own keys and values, in a ring of slots without pages
 
 
 @device
@@ -56,15 +57,18 @@ def page_of(pages, slot):
     return int64(int64(low) | (int64(high) << 32))
 
 
-def make_copy(dim, slot_at):
-    """copy(...): rows of keys or values of one tile on their way into shared memory; dim 0 serves any."""
+def make_copy(dim, slot_at, rest=False):
+    """copy(...): rows of keys or values of one tile on their way into shared memory; dim 0 serves any. `rest`, of dim 0: from the
+    ring that begins at `pages`, zeros for slots before `least`."""
     rounding = 64 if dim else 32
     parts = dim // 8 if dim else 1
     step = 256 // parts
     passes = 128 // step if dim else 1
 
     @device
-    def copy(sh, to, pitch, pages, offset, width, unit, start, count, skip, low, first, branch, lists, at, before, middle, tid):
+    def copy(
+        sh, to, pitch, pages, offset, width, unit, start, count, skip, low, first, branch, lists, at, before, middle, tid, least
+    ):  # fmt: skip
         """Rows start..start + count of the visible slots, zeros up to a multiple of `rounding`; `skip`: an index to leave out.
 
         offset: bytes of this head in a page; width: values of a row, padded with zeros to a multiple of `unit`.
@@ -93,13 +97,18 @@ def make_copy(dim, slot_at):
                 if start + r != skip:
                     index = int32(start + min(r, int32(count - 1)))
                     slot = slot_at(index, low, first, branch, lists, at, before, middle)
-                    here = page_of(pages, slot) + offset + int64((slot & 255) * (2 * width))
+                    present = r < count
+                    if rest:
+                        here = ptx.address(pages, int64(0)) + offset + int64(slot & (RING - 1)) * (2 * width)
+                        present = r < count and slot >= least
+                    else:
+                        here = page_of(pages, slot) + offset + int64((slot & 255) * (2 * width))
                     if width & 7 == 0:
                         c = lane
                         while 8 * c < padded:
                             size = uint32(16)
                             part = int32(min(c, int32((width >> 3) - 1)))
-                            if r >= count or c > part:
+                            if not present or c > part:
                                 size = uint32(0)
                             ptx.cp_async16z(sh, int32(to + r * pitch + 4 * c), here, int64(16 * part), size)
                             c = int32(c + 32)
@@ -107,9 +116,9 @@ def make_copy(dim, slot_at):
                         c = lane
                         while 2 * c < padded:
                             word = uint32(0)
-                            if r < count and 2 * c < width:
+                            if present and 2 * c < width:
                                 word = uint32(ptx.ld16(here, int64(4 * c)))
-                            if r < count and 2 * c + 1 < width:
+                            if present and 2 * c + 1 < width:
                                 word = uint32(word | (ptx.ld16(here, int64(4 * c + 2)) << 16))
                             ptx.sts32(sh, int32(to + r * pitch + c), word)
                             c = int32(c + 32)

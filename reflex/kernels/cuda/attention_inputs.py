@@ -5,7 +5,8 @@
 
 q [.., heads * key_dim], k, v: rows of q_stride, k_stride, v_stride floats. angles [rows][pairs][cos, sin] (rope_angles); pairs
 0: no rotation. layer_at: place of the layer in a page, in units of 512 bytes. q_norm, k_norm: [key_dim] where flags ask.
-flags: 1 q has a norm, 2 k has one, 4 the norm comes after the rotation, 8 neox pairs (i, i + pairs) instead of (2i, 2i + 1).
+flags: 1 q has a norm, 2 k has one, 4 the norm comes after the rotation, 8 neox pairs (i, i + pairs) instead of (2i, 2i + 1), 256
+what float16 leave of k and v is wanted too: in rest [2][kv_heads][RING slots][dim], slot s at place s modulo RING.
 Reads cells: 0 rows, 1 first_slot; rows of the grid beyond them do nothing.
 """
 
@@ -13,6 +14,7 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
+from .attention_cache import REST, RING
 from .export import device, kernel
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX = 1, 2, 4, 8
@@ -115,13 +117,24 @@ def append(stage, base, address, dim, lane):
             d = int32(d + 32)
 
 
+@device
+def append_rest(stage, base, address, dim, lane):
+    """The same of what the float16 leave."""
+    d = lane
+    while d < dim:
+        a = ptx.ldsf(stage, int32(base + d))
+        a = float32(a - ptx.h2f_lo(half_pair(a, a)))
+        ptx.sth(address, int64(2 * d), min(max(a, float32(-LARGEST)), float32(LARGEST)))
+        d = int32(d + 32)
+
+
 def make(limit):
     chunks, words = limit // 128, 4 * limit
     turned = make_turned(chunks)
 
-    @kernel("FFFFFFILiiiiiiiiiif", threads=128, blocks=8 if limit == 128 else 4, name=f"attention_inputs_{limit}")
+    @kernel("FFFFFFILUiiiiiiiiiif", threads=128, blocks=8 if limit == 128 else 4, name=f"attention_inputs_{limit}")
     def attention_inputs(
-        q, k, v, q_norm, k_norm, angles, cells, pages,
+        q, k, v, q_norm, k_norm, angles, cells, pages, rest,
         q_stride, k_stride, v_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, flags, eps,
     ):  # fmt: skip
         ptx.pdl_launch()
@@ -163,11 +176,13 @@ def make(limit):
             else:
                 slot = int32(cells[1] + row)
                 address = int64(pages[slot >> 8]) + int64(layer_at) * 512
-                head = int32(item - heads)
+                head, before = int32(item - heads), int64(0)
                 if head >= kv_heads:
-                    head = int32(head - kv_heads)
-                    address += int64(kv_heads) * (512 * key_dim)
-                append(stage, base, address + int64(head * 256 + (slot & 255)) * (2 * dim), dim, lane)
+                    head, before = int32(head - kv_heads), int64(kv_heads) * (2 * key_dim)
+                append(stage, base, address + 256 * before + int64(head * 256 + (slot & 255)) * (2 * dim), dim, lane)
+                if flags & REST != 0:
+                    address = ptx.address(rest, int64(0)) + RING * before
+                    append_rest(stage, base, address + int64(head * RING + (slot & (RING - 1))) * (2 * dim), dim, lane)
 
 
 for limit in (128, 512):

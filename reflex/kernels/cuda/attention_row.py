@@ -18,6 +18,8 @@ attention_tree. flags as in attention_inputs, and
     64 early (with inputs): cells, positions, shared, branch, pages and the cache up to first_slot are read before the wait for the
        kernels before this one. Right when none of these was written since the step's first kernel, and that one was launched
        without programmatic dependence.
+    256 rest (of attention_row_any, without 32): keys and values of the batch's own slots, from cells[1] on, are sums of what the
+       cache holds and of what `rest` does, as attention_inputs leaves it
     128 sinks: each head has one more score, neither scaled nor capped, whose value is zero; whoever writes a result counts it
 """
 
@@ -25,7 +27,7 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import make_copy, over, page_of, seen_slots, share_of, slot_at, tree_slot_at, tree_slots
+from .attention_cache import REST, RING, make_copy, over, page_of, seen_slots, share_of, slot_at, tree_slot_at, tree_slots
 from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, append, half_pair, make_turned
 from .attention_join import HIDDEN, LOG2E, make_join, make_leave, share_beside, sink_of
 from .export import device, kernel
@@ -33,7 +35,7 @@ from .export import device, kernel
 INPUTS, EARLY = 32, 64
 MAX_SPLITS = 64
 DIMS = 64, 128, 0  # 0: any
-SIGNATURE = "FFFFFUFFFFIIIIILiiiiiiiiiiifff"
+SIGNATURE = "FFFFFUFFFFIIIIILUiiiiiiiiiiifff"
 
 
 @device
@@ -154,8 +156,9 @@ def make_scores(limit):
     double_steps = (limit + 31) // 32
 
     @device
-    def scores(sh, queries, kw, kd, full, here, cap, score, warp, lane):
-        """Scores of 8 heads for the slots from 8 warp and from 64 + 8 warp; the largest of this lane."""
+    def scores(sh, queries, kw, kd, full, here, cap, score, before, warp, lane):
+        """Scores of 8 heads for the slots from 8 warp and from 64 + 8 warp; the largest of this lane. before: parts of them, to
+        which this one is added, without a cap."""
         peak = float32(HIDDEN)
         steps = int32((kd + 31) >> 5)
         for h in range(2):
@@ -173,8 +176,9 @@ def make_scores(limit):
                         b0, b1, b2, b3 = ptx.ldmatrix_x4(sh, at)
                         c0, c1, c2, c3 = ptx.mma_f16(a0, a1, a2, a3, b0, b1, c0, c1, c2, c3)
                         e0, e1, e2, e3 = ptx.mma_f16(a4, a5, a6, a7, b2, b3, e0, e1, e2, e3)
-                x = float32((c0 + e0) + (c2 + e2))
-                y = float32((c1 + e1) + (c3 + e3))
+                x = float32(before[2 * h] + float32((c0 + e0) + (c2 + e2)))
+                y = float32(before[2 * h + 1] + float32((c1 + e1) + (c3 + e3)))
+                before[2 * h], before[2 * h + 1] = x, y
                 if cap > float32(0):
                     x = capped(x, cap)
                     y = capped(y, cap)
@@ -276,14 +280,15 @@ def make(dim, module, tree=False):
     rounding = 64 if dim else 32
     columns = limit // 64  # groups of 8 value dims per warp
     sums = columns * 4
-    copy = make_copy(dim, tree_slot_at if tree else slot_at)
+    whole = not dim and not tree  # with REST
+    copy, copy_rest = (make_copy(dim, tree_slot_at if tree else slot_at, rest) for rest in (False, whole))
     prepare, scores = make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
     weigh, leave = make_weigh(columns, bool(dim)), make_leave(columns)
     join = make_join(leave)
 
     def attention_row(
         q, k, v, out, partials, counters, q_norm, k_norm, angles, sinks, cells, lists, positions, shared, branches, pages,
-        q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
+        rest, q_stride, heads, kv_heads, key_dim, value_dim, pairs, layer_at, window, tile, least, flags, scale, cap, eps,
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
@@ -328,12 +333,12 @@ def make(dim, module, tree=False):
         if busy:
             copy(
                 sh, int32(0), kw, pages, key_at, kd, int32(32), start, here, skip,
-                low, first, branch, lists, at, before, middle, tid,
+                low, first, branch, lists, at, before, middle, tid, int32(0),
             )  # fmt: skip
             ptx.cp_async_commit()
             copy(
                 sh, values, vw, pages, value_at, vd, int32(8), start, here, skip,
-                low, first, branch, lists, at, before, middle, tid,
+                low, first, branch, lists, at, before, middle, tid, int32(0),
             )  # fmt: skip
             ptx.cp_async_commit()
             if mine != 0 and part == 0:
@@ -357,18 +362,38 @@ def make(dim, module, tree=False):
         for i in range(sums):
             acc[i] = float32(0)
             odd[i] = float32(0)
-        score = cuda.local.array(4, float32)
+        score, sums_so_far = cuda.local.array(4, float32), cuda.local.array(4, float32)
+        turns, batch = int32(1), int32(0)  # with REST two: what float16 leave comes behind them, to the same places
+        if whole and flags & REST != 0:
+            turns, batch = int32(2), int32(cells[1])
+        ring_at = int64(kv_head) * (2 * RING) * kd
+        ring_values = int64(kv_heads) * (2 * RING) * kd + int64(kv_head) * (2 * RING) * vd
         while t >= begin:
             full = int32((here + rounding - 1) & -rounding)
             ptx.cp_async_wait(1)
             cuda.syncthreads()
-            peak = scores(sh, queries, kw, kd, full, here, cap, score, warp, lane)
+            peak, turn = float32(HIDDEN), int32(0)
+            for i in range(4):
+                sums_so_far[i] = float32(0)
+            while turn < turns:
+                if turn > 0:
+                    cuda.syncthreads()
+                    copy_rest(
+                        sh, int32(0), kw, rest, ring_at, kd, int32(32), start, here, int32(-1),
+                        low, first, branch, lists, at, before, middle, tid, batch,
+                    )  # fmt: skip
+                    ptx.cp_async_commit()
+                    ptx.cp_async_wait(0)
+                    cuda.syncthreads()
+                turn = int32(turn + 1)
+                limit_of_turn = cap if turn == turns else float32(0)
+                peak = scores(sh, queries, kw, kd, full, here, limit_of_turn, score, sums_so_far, warp, lane)
             put_peak(tops, peak, warp, lane)
             cuda.syncthreads()
             if t > begin:
                 copy(
                     sh, int32(0), kw, pages, key_at, kd, int32(32), int32(start - tile), tile, int32(-1),
-                    low, first, branch, lists, at, before, middle, tid,
+                    low, first, branch, lists, at, before, middle, tid, int32(0),
                 )  # fmt: skip
             ptx.cp_async_commit()
             peak = highest(tops, top, lane)
@@ -381,12 +406,24 @@ def make(dim, module, tree=False):
             for i in range(sums):
                 acc[i] *= factor
                 odd[i] *= factor
-            weigh(sh, weights, pw, values, vw, vd, full, acc, odd, warp, lane)
+            turn = int32(0)
+            while turn < turns:
+                if turn > 0:
+                    cuda.syncthreads()
+                    copy_rest(
+                        sh, values, vw, rest, ring_values, vd, int32(8), start, here, int32(-1),
+                        low, first, branch, lists, at, before, middle, tid, batch,
+                    )  # fmt: skip
+                    ptx.cp_async_commit()
+                    ptx.cp_async_wait(0)
+                    cuda.syncthreads()
+                turn = int32(turn + 1)
+                weigh(sh, weights, pw, values, vw, vd, full, acc, odd, warp, lane)
             if t > begin:
                 cuda.syncthreads()
                 copy(
                     sh, values, vw, pages, value_at, vd, int32(8), int32(start - tile), tile, int32(-1),
-                    low, first, branch, lists, at, before, middle, tid,
+                    low, first, branch, lists, at, before, middle, tid, int32(0),
                 )  # fmt: skip
             ptx.cp_async_commit()
             t = int32(t - 1)

@@ -1,21 +1,26 @@
-from pages import LAYER_AT, Attention, CacheCase, Inputs
+import numpy
+from pages import LAYER_AT, REST, Attention, CacheCase, Inputs, RestCase
 from run import Addresses
 
 
-def case(label, a, inputs, **words):
+def case(label, a, inputs, rest=False, **words):
+    """rest: what float16 leave is wanted too."""
     k, v = a.k.copy(), a.v.copy()
     before = a.pages(k, v, a.first)
     k[a.first :], v[a.first :] = inputs.wanted_k, inputs.wanted_v
     q, wanted_q = inputs.q, inputs.wanted_q
+    ring, made = (a.ring(), RestCase) if rest else (numpy.zeros(1, "u4"), CacheCase)
     limit = 128 if max(a.key_dim, a.value_dim) <= 128 else 512
     args = [
-        q, inputs.k, inputs.v, inputs.q_norm, inputs.k_norm, inputs.angles, a.cells, Addresses(before),
+        q, inputs.k, inputs.v, inputs.q_norm, inputs.k_norm, inputs.angles, a.cells, Addresses(before), ring,
         q.shape[1], inputs.k.shape[1], inputs.v.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, inputs.pairs,
-        LAYER_AT, inputs.flags, inputs.eps,
+        LAYER_AT, inputs.flags | REST * rest, inputs.eps,
     ]  # fmt: skip
     grid = ((a.heads + 2 * a.kv_heads + 3) // 4, a.rows)
     words |= {"cache": 7, "pages": a.pages(k, v, a.count)}
-    return CacheCase(label, f"attention_inputs_{limit}", grid, args, {0: wanted_q}, tolerance=2e-5, **words)
+    if rest:
+        words |= {"attention": a, "whole": (inputs.whole_k, inputs.v), "ring": 8}
+    return made(label, f"attention_inputs_{limit}", grid, args, {0: wanted_q}, tolerance=5e-6 if rest else 2e-5, **words)
 
 
 def cases():
@@ -33,6 +38,9 @@ def cases():
         yield case(label, a, Inputs(a, **words))
     a = Attention(2, 4, 2, 1, 24, 40)
     yield case("two widths", a, Inputs(a, 24))
+    yield case("with the rest", a, Inputs(a, 24), rest=True)
+    a = Attention(3, 1022, 2, 2, 33, 31)
+    yield case("with the rest, around the ring", a, Inputs(a, 32), rest=True)
 
 
 def bench():

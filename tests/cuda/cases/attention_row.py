@@ -1,5 +1,5 @@
 import numpy
-from pages import LAYER_AT, Attention, CacheCase, Inputs
+from pages import LAYER_AT, REST, Attention, CacheCase, Inputs
 from run import Addresses
 
 from reflex.ops.attention import CASES, forks
@@ -12,9 +12,9 @@ def shared_bytes(key_dim, value_dim, tile):
     return 4 * (tile * (kw + vw) + 16 * kw + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
 
 
-def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, tolerance=2e-5, reference=True, **words):
+def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, tolerance=2e-5, reference=True, rest=False, **words):
     """One launch over a cache that holds every row's key and value, or with `inputs` all but the last. `kind` tree: attention_tree,
-    with flag 16 of the rows behind the plain ones."""
+    with flag 16 of the rows behind the plain ones. rest: keys and values of the batch have second parts, as large as one likes."""
     dim = a.key_dim if a.key_dim == a.value_dim and a.key_dim in (64, 128) else 0
     tile = tile or next(t for t in (128, 96, 64, 32) if shared_bytes(a.key_dim, a.value_dim, t) <= 100 << 10)
     nothing = numpy.zeros(1, numpy.float32)
@@ -31,15 +31,23 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, to
     lists = a.lists() if kind == "tree" else numpy.zeros(1, numpy.int32)
     parts = a.kv_heads * (-(-a.heads // a.kv_heads) + 7 >> 3)
     out = numpy.full((a.rows, a.heads * a.value_dim), numpy.nan, numpy.float32)
-    wanted = a.wanted(wanted_q, k, v) if reference else None
+    ring, whole = numpy.zeros(1, "u4"), [k, v]
+    if rest:
+        random = numpy.random.default_rng(2)
+        parts_of_both = [(0.1 * random.standard_normal(x[a.first :].shape)).astype("f2") for x in (k, v)]
+        ring, whole = a.ring(*parts_of_both), [x.astype("f4") for x in (k, v)]
+        for x, part in zip(whole, parts_of_both, strict=True):
+            x[a.first :] += part.astype("f4")
+        flags, dim = flags | REST, 0
+    wanted = a.wanted(wanted_q, *whole) if reference else None
     if reference and flags & 16:
         out[: a.cells[4]] = wanted[: a.cells[4]] = 7.0  # rows that the kernel leaves alone
     partials = numpy.full(a.rows * parts * splits * (8 * a.value_dim + 16), numpy.nan, numpy.float32)
     counters = numpy.zeros(a.rows * parts, numpy.uint32)
     args = [
         q, *given, out, partials, counters, *norms, angles, sinks, cells, lists, a.positions, a.shared, a.branch,
-        Addresses(a.pages(k, v, cached)), q.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, pairs, LAYER_AT, a.window, tile,
-        least, flags, a.scale, a.softcap, eps,
+        Addresses(a.pages(k, v, cached)), ring, q.shape[1], a.heads, a.kv_heads, a.key_dim, a.value_dim, pairs, LAYER_AT, a.window,
+        tile, least, flags, a.scale, a.softcap, eps,
     ]  # fmt: skip
     return CacheCase(
         label, f"attention_{kind}_{dim or 'any'}", (parts, splits, a.rows), args,
@@ -86,6 +94,9 @@ def cases():
     yield case("branches in a window", a, 2)
     yield from trees()
     yield from sunk()
+    yield case("with the rest", Attention(5, 0, 4, 2, 24, 24), 1, rest=True)
+    yield case("with the rest, behind others", Attention(3, 130, 2, 1, 64, 64, softcap=7.0), 2, tile=64, rest=True)
+    yield case("with the rest, around the ring", Attention(4, 1022, 2, 2, 16, 33, window=9, sinks=True), 1, rest=True)
     for flags in (0, EARLY):
         name = "early" if flags else "inputs"
         for first in (0, 99, 128, 255, 256):
