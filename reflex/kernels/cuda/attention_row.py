@@ -357,17 +357,14 @@ def make(dim, module, tree=False):
         g = int32(lane >> 2)
         top = float32(HIDDEN)
         total = float32(0)
-        acc = cuda.local.array(sums, float32)
-        odd = cuda.local.array(sums, float32)
+        acc, odd = cuda.local.array(sums, float32), cuda.local.array(sums, float32)
         for i in range(sums):
-            acc[i] = float32(0)
-            odd[i] = float32(0)
+            acc[i], odd[i] = float32(0), float32(0)
         score, sums_so_far = cuda.local.array(4, float32), cuda.local.array(4, float32)
         turns, batch = int32(1), int32(0)  # with REST two: what float16 leave comes behind them, to the same places
         if whole and flags & REST != 0:
             turns, batch = int32(2), int32(cells[1])
-        ring_at = int64(kv_head) * (2 * RING) * kd
-        ring_values = int64(kv_heads) * (2 * RING) * kd + int64(kv_head) * (2 * RING) * vd
+        ring_at, ring_values = int64(kv_head) * (2 * RING) * kd, int64(2 * RING) * (kv_heads * kd + kv_head * vd)
         while t >= begin:
             full = int32((here + rounding - 1) & -rounding)
             ptx.cp_async_wait(1)
