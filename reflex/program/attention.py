@@ -161,4 +161,4 @@ def attention_args(program, spec, layer):
         "scale": layer.scale,
         "window": layer.window,
         "softcap": spec.attn_softcap,
-    } | ({"chunk": layer.chunk} if layer.chunk else {})
+    } | ({"chunk": layer.chunk} if 0 < layer.chunk < program.context else {})

@@ -16,6 +16,7 @@ def build(spec, context=0, adapters=None):
     Adapters (adapters.py), whose steps follow those of their matrices."""
     program = Program(spec.architecture, spec.vocabulary, spec.context_length, spec.width)
     program.adapters = adapters
+    program.context = context or spec.context_length
     context = context or spec.context_length
     program.ropes = [rope_table(rotation, context) for rotation in spec.rotations]
     x = program.buffer("x", spec.width)

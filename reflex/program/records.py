@@ -44,13 +44,14 @@ class Rope:
 class Program:
     """What to compute for a batch of tokens, once the weights are known by name."""
 
-    __slots__ = ("adapters", "architecture", "caches", "context_length", "layers", "ropes", "states", "steps")
+    __slots__ = ("adapters", "architecture", "caches", "context", "context_length", "layers", "ropes", "states", "steps")
     __slots__ += ("vocabulary", "width", "widths")
 
     def __init__(self, architecture, vocabulary, context_length, width):
         self.architecture = architecture
         self.vocabulary = vocabulary
         self.context_length = context_length  # tokens the model was made for
+        self.context = context_length  # tokens that it is built for
         self.width = width
         self.adapters = None  # Adapters (adapters.py), which follow their matrices
         self.steps = []

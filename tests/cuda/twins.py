@@ -96,10 +96,57 @@ def layernorm(grid, x, w, b, out, columns, flags, eps):
     rows_of(out, grid[0], columns)[:] = reference("layernorm")(rows_of(x, grid[0], columns), w, b, eps=eps)
 
 
-@twin("(head_rmsnorm|head_layernorm)")
-def head_norm(op, grid, q, w, heads, dim, eps):
-    x, size = rows_of(q, grid[1], heads * dim), dim * (heads if op == "head_layernorm" else 1)
-    x[:] = reference(op)(x, w[:size], heads=heads, head_dim=dim, eps=eps)
+@twin("head_layernorm")
+def head_layernorm(grid, q, w, heads, dim, eps):
+    x = rows_of(q, grid[1], heads * dim)
+    x[:] = reference("head_layernorm")(x, w[: heads * dim], heads=heads, head_dim=dim, eps=eps)
+
+
+@twin("head_rmsnorm")
+def head_rmsnorm(grid, q, w, weighted, heads, dim, normed, eps):
+    x = rows_of(q, grid[1], heads * dim)
+    x[:] = reference("head_rmsnorm")(x, w[:normed] if weighted else None, heads=heads, head_dim=dim, eps=eps)
+
+
+@twin("weigh")
+def weigh(grid, x, w, columns, one):
+    rows = rows_of(x, grid[1], columns)
+    rows[:] = reference("weigh")(rows, w[: 1 if one else columns])
+
+
+@twin("gate_heads")
+def gate_heads(grid, a, g, columns):
+    heads, rows = grid[:2]
+    held = rows_of(a, rows, heads * columns)
+    held[:] = reference("gate_heads")(held, rows_of(g, rows, heads), heads=heads)
+
+
+@twin("head_join")
+def head_join(grid, t, x, y, heads, made, dim, used):
+    rows, parts = grid[1], (grid[1], heads, -1)
+    t, x = rows_of(t, rows, heads * made).reshape(parts), rows_of(x, rows, heads * dim).reshape(parts)
+    joined = numpy.concatenate([t, x[..., used:]], -1)
+    rows_of(y, rows, joined[0].size)[:] = joined.reshape(rows, -1)
+
+
+@twin("latent_append")
+def latent_append(grid, c, cells, pages, key_dim, layer_at):
+    where = Cache(pages, layer_at, 1, key_dim, 0)
+    for row in range(int(cells[0])):
+        where.put(int(cells[1]) + row, c[row * key_dim : (row + 1) * key_dim], c[:0])
+
+
+@twin("latent_attention")
+def latent_attention(
+    grid, q, out, cells, lists, positions, shared, branches, pages, heads, key_dim, value_dim, layer_at, scale
+):  # fmt: skip
+    rows, first = int(cells[0]), int(cells[1])
+    keys, _ = Cache(pages, layer_at, 1, key_dim, 0).get(first + rows)
+    left = [int(positions[r]) + 1 - int(shared[r]) - (first + r + 1 - int(branches[r])) for r in range(rows)]
+    words = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "slots": range(first, first + rows)}
+    words |= {"positions": positions[:rows], "shared": shared[:rows], "branch": branches[:rows]}
+    words["runs"] = [runs_of(lists, row, left[row]) for row in range(rows)]
+    rows_of(out, rows, heads * value_dim)[:] = reference("latent_attention")(rows_of(q, rows, heads * key_dim), keys, **words)
 
 
 @twin("rope")
@@ -160,9 +207,9 @@ def bias(grid, x, b, columns):
 
 
 @twin("temper")
-def temper(grid, x, positions, columns, length, scale):
+def temper(grid, x, positions, columns, length, ahead, scale):
     q = rows_of(x, grid[1], columns)
-    q[:] = reference("temper")(q, scale=scale, length=length, positions=positions[: grid[1]])
+    q[:] = reference("temper")(q, scale=scale, length=length, ahead=ahead, positions=positions[: grid[1]])
 
 
 @twin("gate_rows")

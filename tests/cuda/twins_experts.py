@@ -72,12 +72,26 @@ def expert_tiles(tokens, grid, xh, factor, each, columns, order, tiles, *rest):
                 stack[-1][pair * out_stride : pair * out_stride + stack[3]] = values
 
 
+@twin("route_scale")
+def route_scale(grid, routes, s, used, count):
+    held = rows_of(routes, count // used, 2 * used)
+    held[:] = reference("route_scale")(held, s, used=used)
+
+
+@twin("expert_scale")
+def expert_scale(grid, x, routes, n, used):
+    rows = grid[1] // used
+    held = rows_of(x, rows, used * n)
+    held[:] = reference("expert_scale")(held, rows_of(routes, rows, 2 * used), used=used)
+
+
 @twin("expert_sum")
 def expert_sum(grid, x, routes, out, n, used, mode, scale):
     rows = grid[1]
-    y = reference("expert_sum")(rows_of(x, rows, used * n), rows_of(routes, rows, 2 * used), used=used)
+    words = {"used": used, "weighted": not mode & 2}
+    y = reference("expert_sum")(rows_of(x, rows, used * n), rows_of(routes, rows, 2 * used), **words)
     held = rows_of(out, rows, n)
-    held[:] = held + numpy.float32(scale) * y if mode else y
+    held[:] = held + numpy.float32(scale) * y if mode & 1 else y
 
 
 @twin(r"expert_gate_(\w+)")

@@ -34,7 +34,8 @@ class AttentionLaunches(Batch):
 
     def _attention(self, record):
         step, args = record.step, record.step.args
-        q, k, v = (self._at(name)[0] for name in step.ins)
+        owns = len(step.ins) > 1  # else the cache is another layer's
+        q, k, v = [self._at(name)[0] for name in step.ins] if owns else (self._at(step.ins[0])[0], 0, 0)
         m, eps = self.memory, next((n.args["eps"] for n in (record.q_norm, record.k_norm) if n), 0.0)
         norms = self._floats(record.q_norm), self._floats(record.k_norm)
         flags = Q_NORM * bool(record.q_norm) + K_NORM * bool(record.k_norm) + NORM_AFTER * (not record.norm_first)
@@ -45,7 +46,7 @@ class AttentionLaunches(Batch):
             flags += NEOX * (rope.style == "neox")
         sinks = self._floats(step) if step.weights else 0
         flags += SINKS * bool(step.weights)
-        strides = tuple(self._width(name) for name in step.ins)
+        strides = tuple(self._width(name) for name in step.ins) if owns else (self._width(step.ins[0]), 0, 0)
         heads = args["heads"], args["kv_heads"], args["key_dim"], args["value_dim"]
         layer = Own(self._layer_at, step)
         out = self._to(step.out, self.rows)
@@ -54,14 +55,14 @@ class AttentionLaunches(Batch):
         name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
         fits = name in self.image and tile_bytes(heads[2]) <= self.image.block_shared_bytes
         on_tiles, rest = (self.rows > FEW or self.reach) and fits, 0
-        if self.rows > 1 and not self.reach and not on_tiles and self.exact():
+        if self.rows > 1 and not self.reach and not on_tiles and owns and self.exact():
             size = 2 * RING * heads[1] * (heads[2] + heads[3])
             rest = m.named("rest of keys and values {} {} {}".format(*heads[1:]), size)
             flags += REST
-        if self.rows > 1 or self.reach:
+        if self.rows > 1 or self.reach or not owns:
             limit = 128 if max(heads[2:]) <= 128 else 512
             values = (q, k, v, *norms, angles, m.cells, m.pages, rest, *strides, *heads, pairs, layer, flags, float(eps))
-            self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1], 4), self.rows), values)
+            self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1] * owns, 4), self.rows), values)
         if on_tiles:
             parted = PARTED * self.tree
             values = (q, out, sinks, m.cells, *mask, strides[0], *heads[:2], layer, window, flags & SINKS | parted, scale, cap)
@@ -98,7 +99,7 @@ class AttentionLaunches(Batch):
             kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
             most = m.rows if self.rows > FEW else FEW
             blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
-            flags += INPUTS + EARLY if self.rows == 1 else 0
+            flags += INPUTS + EARLY if self.rows == 1 and buffers[1] else 0
         partials = m.named(f"partials {width}.{blocks_at_once}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
         counters = m.zeros(f"counters {width}", 4 * m.rows * width)
         pairs, layer, window = numbers

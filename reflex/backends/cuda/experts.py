@@ -19,6 +19,7 @@ from .products import MODES, SEGMENTS, TILE, UNTILED, fragment_of, is_summed
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax of chosen": 2, "sigmoid of chosen": 3}
 FLOAT32 = 0  # type id
 MOST_EXPERTS, MOST_USED, MOST_GROUPS = 512, 32, 32
+UNWEIGHTED = 2  # mode of expert_sum
 PLAIN_TOKENS = 8  # pairs of a tile of expert_plain
 # kernels/cuda/expert_tiles.py: name, pairs and weight rows of a block; the second, if there is one, from CROWDED pairs per expert
 TILES = ("32", 32, 64), ("64", 64, 128)
@@ -65,8 +66,20 @@ class ExpertLowering(Lowering):
 
     def _step_expert_sum(self, step):
         source, rows = self._at(step.ins[0])
-        routes = self._at(step.ins[1])[0]
-        self._expert_sum(source, routes, self._to(step.out, rows), rows, self._width(step.out), step.args["used"], 0, 1.0)
+        routes, columns = self._at(step.ins[1])[0], self._width(step.out)
+        mode = 0 if step.args.get("weighted", True) else UNWEIGHTED
+        self._expert_sum(source, routes, self._to(step.out, rows), rows, columns, step.args["used"], mode, 1.0)
+
+    def _step_route_scale(self, step):
+        routes, rows = self._at(step.out)
+        count = rows * step.args["used"]
+        self._add("route_scale", (blocks(count, 256),), (routes, self._floats(step), step.args["used"], count))
+
+    def _step_expert_scale(self, step):
+        x, rows = self._at(step.out)
+        routes, used = self._at(step.ins[1])[0], step.args["used"]
+        columns = self._width(step.out) // used
+        self._add("expert_scale", (blocks(columns, 1024), rows * used), (x, routes, columns, used))
 
     # ---- a whole mixture ----
 
@@ -214,7 +227,7 @@ class ExpertLowering(Lowering):
     def _expert_halves(self, source, rows, used, each, steps):
         """[(half floats, factors, pairs per row, columns)] of the inputs of pairs, after the launch that makes them; where weights
         of `steps` are summed, of what these leave too."""
-        m, columns, split = self.memory, source[-1], any(is_summed(self._size(step)[0]) for step in steps)
+        m, columns, split = self.memory, source[-1], self._splits_halves(steps)
         made = []
         for name, (pairs, factors) in {"": m.halves(), "rest of ": m.rest()}.items() if split else [("", m.halves())]:
             if columns % 32 and each == 1:
@@ -224,6 +237,10 @@ class ExpertLowering(Lowering):
             made.append((pairs, factors))
         self._add("halves", (rows,), (*source, columns, *made[0], int(split), *(made[1] if split else (0, 0))))
         return [(*some, each, columns) for some in made]
+
+    def _splits_halves(self, steps):
+        """Whether inputs of products are halves of two parts."""
+        return any(is_summed(self._size(step)[0]) for step in steps)
 
     def _tiles_of(self, routes, rows, experts, used, tokens):
         """((order, tiles), most tiles) of the pairs of a batch, after the launch that makes them, where it was not made yet."""

@@ -241,7 +241,12 @@ def _joins_attention(steps, at):
         return False
     buffer = steps[at].out
     between = [steps[i] for i in range(at + 1, reader) if _uses(steps[i], buffer)]
-    return all(step.op in ("head_rmsnorm", "rope") for step in between) and _pattern(steps, reader) is not None
+    return all(map(_joins, between)) and _pattern(steps, reader) is not None
+
+
+def _joins(step):
+    """Whether attention can do a step of q or k itself."""
+    return step.op == "rope" or (step.op == "head_rmsnorm" and step.weights[0] is not None)
 
 
 def _history(steps, at, buffer):
@@ -249,7 +254,7 @@ def _history(steps, at, buffer):
     found = []
     for i in range(at - 1, -1, -1):
         if steps[i].out == buffer:
-            if steps[i].op not in ("head_rmsnorm", "rope"):
+            if not _joins(steps[i]):
                 break
             found.append(steps[i])
     return found[::-1]

@@ -15,7 +15,8 @@ from .parameters import COLUMNS, blocks
 from .products import Products
 
 IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
-LACKING = {("attention", "chunk"), ("temper", "ahead"), ("expert_sum", "weighted"), ("gated", "limit")}  # (operation, argument)
+LACKING = {("attention", "chunk"), ("gated", "limit"), ("head_linear", "transposed")}  # (operation, argument)
+INPUT_HEADS = 4  # that a block of kernels/cuda/attention_inputs.py takes
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -130,7 +131,12 @@ class Lowering(Products, AttentionLaunches):
         self._add("layernorm", (rows,), (*values, float(step.args["eps"])))
 
     def _step_head_rmsnorm(self, step):
-        self._heads("head_rmsnorm", step)
+        heads, dim = step.args["heads"], step.args["head_dim"]
+        w, normed = (0, 0), dim
+        if step.weights[0]:
+            w, normed = (self._floats(step), 1), min(dim, self.file.tensors[step.weights[0]].elements)
+        q, rows = self._at(step.out)
+        self._add("head_rmsnorm", (blocks(heads, 8), rows), (q, *w, heads, dim, normed, float(step.args["eps"])))
 
     def _step_head_layernorm(self, step):
         self._heads("head_layernorm", step)
@@ -144,12 +150,13 @@ class Lowering(Products, AttentionLaunches):
         q, rows = self._at(step.out)
         heads, dim, table = step.args["heads"], step.args["head_dim"], step.args["table"]
         rope = self.program.ropes[table]
-        values = q, self._angles(table), heads, dim, len(rope.frequencies), int(rope.style == "neox")
+        start = q + 4 * step.args.get("first", 0)
+        values = start, self._angles(table), heads, dim, len(rope.frequencies), int(rope.style == "neox")
         self._add("rope", (blocks(heads, 8), rows), values)
 
     def _step_temper(self, step):
         args = step.args
-        self._by_row("temper", step, self.memory.positions, args["length"], float(args["scale"]))
+        self._by_row("temper", step, self.memory.positions, args["length"], args.get("ahead", 0), float(args["scale"]))
 
     def _step_bias(self, step):
         self._by_row("bias", step, self._floats(step))
@@ -165,6 +172,15 @@ class Lowering(Products, AttentionLaunches):
         source, _ = self._at(step.ins[1])
         values = y, source, self._floats(step), self._width(step.out), self._width(step.ins[1])
         self._add("gate_rows", (rows,), values)
+
+    def _step_weigh(self, step):
+        (x, rows), columns = self._at(step.out), self._width(step.out)
+        one = int(self.file.tensors[step.weights[0]].elements == 1)
+        self._add("weigh", (blocks(columns, 256), rows), (x, self._floats(step), columns, one))
+
+    def _step_gate_heads(self, step):
+        (a, rows), heads = self._at(step.out), step.args["heads"]
+        self._add("gate_heads", (heads, rows), (a, self._at(step.ins[1])[0], self._width(step.out) // heads))
 
     def _step_select(self, step):
         source, _ = self._at(step.out)
@@ -207,6 +223,10 @@ def lowering(program):
         from .experts import ExpertLowering
 
         found = ExpertLowering
+    if "head_linear" in ops:
+        from .latent import LatentLowering
+
+        found = LatentLowering
     if program.states or "head_part" in ops:
         from .recurrent import Recurrent, refuse
 
@@ -214,10 +234,8 @@ def lowering(program):
         found = type("RecurrentLowering", (Recurrent, found), {})
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
     lacking += sorted({f"{step.op} with {word}" for step in program.steps for word in step.args if (step.op, word) in LACKING})
-    if any(step.op == "attention" and len(step.ins) == 1 for step in program.steps):
-        lacking.append("attention over the cache of another layer")
-    if any(step.op == "head_rmsnorm" and step.weights[0] is None for step in program.steps):
-        lacking.append("head_rmsnorm without weights")
+    if any(step.op == "attention" and len(step.ins) == 1 and step.args["heads"] % INPUT_HEADS for step in program.steps):
+        lacking.append(f"attention over the cache of another layer, of heads that are no multiple of {INPUT_HEADS}")
     if lacking:
         raise UnsupportedError(
             f"the cuda backend cannot run architecture {program.architecture}",

@@ -10,6 +10,7 @@ def case(words, random, mode=0, scale=0.5, emulate=True):
     out = random.standard_normal(wanted.shape, "float32")
     wanted = out + scale * wanted if mode else wanted
     n, used = words["n"], words["used"]
+    mode += 2 * ("weighted" in words)
     args = [x, routes, out, n, used, mode, scale]
     label = f"{len(x)}x{used}x{n}-{mode}"
     return Case(label, "expert_sum", (-(-n // 1024), len(x)), args, {2: wanted}, tolerance=1e-6, emulate=emulate)

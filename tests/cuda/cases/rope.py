@@ -37,7 +37,7 @@ def cases():
     quarter = numpy.pi / 4  # every octant and the places where they meet
     yield angles(numpy.arange(17, dtype="int32"), op.Table((quarter, quarter * 0.5, 1.0), 1.2, "neox"))
     yield angles(numpy.array([7], "int32"), op.Table(tuple(1.1**-i for i in range(65)), 0.7, "norm"))
-    for one in op.CASES:
+    for one in [one for one in op.CASES if "first" not in one]:
         yield turned({**one, "rows": min(one["rows"], 3)}, random)
     yield turned({**op.CASES[2], "heads": 9}, random)
 

@@ -8,7 +8,7 @@ def case(one, random, **given):
     (q,), words = op.inputs(one, random)
     rows, n = q.shape
     wanted = {0: op.reference(q, **words)}
-    args = [q, numpy.array(words["positions"], "int32"), n, words["length"], words["scale"]]
+    args = [q, numpy.array(words["positions"], "int32"), n, words["length"], words.get("ahead", 0), words["scale"]]
     return Case(f"{rows}x{n}", "temper", ((n + 1023) // 1024, rows), args, wanted, tolerance=op.TOLERANCE, **given)
 
 
