@@ -74,6 +74,7 @@ class Experts:
 
 
 MOST_SEGMENTS = 3
+ATTENTIONS = ("attention", "latent_attention")  # operations that know one set of rows only
 ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an up do, and their numbers in kernels
 
 
@@ -120,7 +121,7 @@ def _select_after_attention(steps):
     """Selection moved behind the attention step that follows it, if there is one. Queries of unwanted rows cost less here than
     kernels that must know two sets of rows, and q, k and v stay one product."""
     out, selected, made = [], [], []
-    last = max((at for at, step in enumerate(steps) if step.op == "attention"), default=-1)
+    last = max((at for at, step in enumerate(steps) if step.op in ATTENTIONS), default=-1)
     for at, step in enumerate(steps):
         if step.op == "select" and at < last:
             selected.append(step.out)
@@ -128,7 +129,7 @@ def _select_after_attention(steps):
         out.append(step)
         if selected:
             made.append(step.out)  # of all rows
-        if step.op == "attention" and selected:
+        if step.op in ATTENTIONS and selected:
             for buffer in dict.fromkeys((step.out, *selected, *made)):
                 if _readers(steps, at, buffer):
                     out.append(Step("select", buffer, (buffer,)))
@@ -241,7 +242,7 @@ def _joins_attention(steps, at):
         return False
     buffer = steps[at].out
     between = [steps[i] for i in range(at + 1, reader) if _uses(steps[i], buffer)]
-    return all(map(_joins, between)) and _pattern(steps, reader) is not None
+    return all(map(_joins, (steps[at], *between))) and _pattern(steps, reader) is not None
 
 
 def _joins(step):
