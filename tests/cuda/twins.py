@@ -349,8 +349,9 @@ def attention_inputs(
     rows, first = int(cells[0]), int(cells[1])
     where = Cache(pages, layer_at, kv_heads, key_dim, value_dim)
     normed = (q, q_stride, heads, q_norm, flags & Q_NORM), (k, k_stride, kv_heads, k_norm, flags & K_NORM)
-    made = []
-    for source, stride, count, norm, wanted in normed:
+    owns, made = k.size > 0, []  # else nothing goes to the cache
+    assert owns or 4 * grid[0] == heads, "a block would read keys that are not there"
+    for source, stride, count, norm, wanted in normed if owns else normed[:1]:
         x = strided(source, rows, stride, count * key_dim).reshape(rows, count, key_dim)
         if wanted and not flags & NORM_AFTER:
             x = head_normed(x, norm, eps)
@@ -360,6 +361,8 @@ def attention_inputs(
         made.append(x.reshape(rows, -1))
     for row in range(rows):
         q[row * q_stride : row * q_stride + heads * key_dim] = made[0][row]
+        if not owns:
+            continue
         mine = made[1][row], v[row * v_stride : row * v_stride + kv_heads * value_dim]
         where.put(first + row, *mine)
         if flags & REST:
