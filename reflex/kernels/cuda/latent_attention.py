@@ -24,6 +24,7 @@ WARPS = THREADS // 32
 TILE = THREADS  # slots
 MOST = 1024  # dimensions
 WORDS = MOST // 2 // THREADS  # of values that a thread sums up
+SUMS = 2 * WORDS
 LOWEST = -3.0e38
 
 
@@ -49,7 +50,7 @@ def latent_attention(q, out, cells, lists, positions, shared, branches, pages, h
     places = cuda.shared.array(TILE, int64)
     sums = cuda.shared.array(32, float32)
     tops = cuda.shared.array(WARPS, float32)
-    mixed = cuda.local.array(2 * WORDS, float32)
+    mixed = cuda.local.array(SUMS, float32)
     ptx.pdl_launch()
     tid = int32(cuda.threadIdx.x)
     lane, warp = int32(tid & 31), int32(tid >> 5)
@@ -63,7 +64,7 @@ def latent_attention(q, out, cells, lists, positions, shared, branches, pages, h
         while d < key_dim:
             query[d] = float32(q[int32((row * heads + head) * key_dim + d)] * scale)
             d = int32(d + THREADS)
-        for i in range(2 * WORDS):
+        for i in range(SUMS):
             mixed[i] = float32(0)
         top, total = float32(LOWEST), float32(0)
         start = int32(0)
