@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE = "nvidia-cuda-nvcc-cu12"
+BLOCKS = re.compile(r"\.minnctapersm (\d+)")
 
 
 def toolkit():
@@ -25,7 +26,17 @@ def compiler():
 
 
 def to_cubin(text, arch):
-    """(cubin, ptxas report) of a PTX module."""
+    """(cubin, ptxas report) of a PTX module. Kernels that would spill registers get those of a block less per multiprocessor."""
+    data, report = assemble(text, arch)
+    if any(found["spills"] for found in statistics(report).values()):
+        fewer = BLOCKS.sub(lambda match: f".minnctapersm {max(1, int(match.group(1)) - 1)}", text)
+        if fewer != text:
+            return to_cubin(fewer, arch)
+    return data, report
+
+
+def assemble(text, arch):
+    """The same, as the module asks for it."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(text)
