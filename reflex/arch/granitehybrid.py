@@ -3,17 +3,9 @@
 Without rotation where rope.scaling.finetuned is false.
 """
 
-from .spec import Family
+from . import granite
 
-FAMILY = Family(
-    rope="norm",
-    mixer="scan",
-    keys=("embedding_scale", "residual_scale", "attention.scale", "rope.scaling.finetuned"),
-    logit_scale="divide",
-    biases=("qkv", "attn_output"),
-    experts="optional",
-    shared="key",
-)
+FAMILY = granite.FAMILY.but(rope_factors=(), mixer="scan", biases=("qkv", "attn_output"), experts="optional", shared="key")
 
 TINY = {"width": 64, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 32, "tokenizer": "refact"}
 TINY |= {"mixer": {"taps": 4, "heads": 8, "key_heads": 2, "key_dim": 8, "value_dim": 16}, "experts": (8, 3, 32), "shared": 48}

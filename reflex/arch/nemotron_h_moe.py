@@ -3,16 +3,11 @@
 Experts have no gate; of the largest models they see a shortened row, moe_latent_size.
 """
 
-from .spec import Family
+from . import nemotron_h
 
-FAMILY = Family(
-    ffn_norm="attn_norm",
-    rope=None,
-    act="relu2",
-    gate=None,
-    mixer="scan",
-    one_part=True,
+FAMILY = nemotron_h.FAMILY.but(
     keys=("attention.layer_norm_epsilon", "expert_gating_func", "expert_weights_norm", "expert_weights_scale", "moe_latent_size"),
+    biases=("qkv",),
     experts="always",
     gating="sigmoid",
     renormalize=False,

@@ -3,19 +3,9 @@
 Older files have queries, keys, values and gates of the delta rule in one matrix, ssm_in.
 """
 
-from .spec import Family
+from . import qwen35moe
 
-FAMILY = Family(
-    ffn_norm="post_attention_norm",
-    head_norm="rms",
-    query_gate=True,
-    mixer="delta",
-    mixer_in="interval",
-    key_order="grouped",
-    experts="always",
-    shared="key or dense",
-    shared_gate=True,
-)
+FAMILY = qwen35moe.FAMILY.but(key_order="grouped")
 
 TINY = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32, "feed_forward": 96, "tokenizer": "qwen2"}
 TINY |= {"mixer": {"taps": 4, "heads": 4, "key_heads": 2, "key_dim": 16, "value_dim": 16, "joint": True}, "untied": True}
