@@ -32,7 +32,8 @@ NATURAL = (0, 1, 2, 3, 4, 5, 6, 7)
 NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # weights 0 .. 15 in the low halves of 16 bytes, weights 16 .. 31 in the high ones
 ROWS = 16  # of a tile
 WARPS = 8  # of a block
-ROUND = 16 * 32 * WARPS  # columns of activations that a block makes ready at once
+ROUND = 16 * 32 * WARPS  # columns of activations that a block makes ready at once, where there is room: half as many of wide ones
+WIDE = 8192  # columns
 ZEROS = 128  # words of zeros in front of the activations
 PARTS = 8 * ROWS * WARPS  # words of sums that are kept before results are finished
 
@@ -69,7 +70,8 @@ class Stream:
         """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums
         of rows, and stages whose rows are an odd number of 16 bytes apart."""
         padded = (columns + self.run - 1) // self.run * self.run
-        groups, scratch = (padded // 32 * self.meta + 31) // 32 * 32, max(PARTS, min(padded, ROUND) // 2)
+        groups, at_once = (padded // 32 * self.meta + 31) // 32 * 32, ROUND if padded <= WIDE else ROUND // 2
+        scratch = max(PARTS, min(padded, at_once) // 2)
         pieces = (splits * runs * self.nbytes + 46) // 16 | 1
         return 4 * (ZEROS + groups + padded // 2 + scratch) + stages * ROWS * WARPS // splits * 16 * pieces
 

@@ -26,6 +26,7 @@ REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
+SHORT = 75  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take four at once
 RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
@@ -138,26 +139,31 @@ class Products(Batch):
 
     def _rings(self, kernel, sizes, gated, columns):
         """(warps that share a tile by columns, runs, stages), blocks and shared memory of linear_stream: as many runs at once as
-        leave room for two blocks, then whichever is done first with the blocks that run at once."""
+        leave room for two blocks, then whichever is done first with the blocks that run at once. Where runs are short, one block to
+        a multiprocessor may be done sooner with four at once: the next launch's weights then arrive beside it."""
         record, found = load(by_id(sizes[0][0]).name).STREAM, self.image.kernel(kernel)
         tiles, whole = sum(blocks(size[2], TILE) for size in sizes), self.image.multiprocessor_shared_bytes
         limit = min(self.image.block_shared_bytes, whole // 2 - RESERVED) - found.shared
         registers = blocks(found.registers, 8) * 8 * 32 * WARPS
 
-        def layout(splits):
-            """((time in segments, runs from smallest to largest), splits, runs, stages, blocks, shared memory)."""
+        def layout(splits, longest=record.runs, resident=REGISTERS // registers):
+            """(time in runs, splits, runs, stages, blocks, shared memory)."""
             for runs, stages in ((4, 2), (2, 2), (1, 2), (1, 1)):
                 shared = record.shared_bytes(columns, splits, runs, stages)
                 fits = (runs, stages) == (1, 1) or shared <= limit
-                if fits and runs <= record.runs and (runs == 1 or splits * runs * record.run <= up(columns, 256)):
+                if fits and runs <= longest and (runs == 1 or splits * runs * record.run <= up(columns, 256)):
                     break
-            most = max(1, min(REGISTERS // registers, whole // (shared + found.shared + RESERVED))) * self.multiprocessors
+            most = max(1, min(resident, whole // (shared + found.shared + RESERVED))) * self.multiprocessors
             units = blocks(tiles * splits, WARPS)
             spent = blocks(units, most) * blocks(columns, splits * runs * record.run) * (runs + 0.5)
             return spent, splits, runs, stages, min(units, most), shared
 
-        choices = (1 << i for i in range(WARPS.bit_length() - gated))
-        _, splits, runs, stages, grid, shared = min(map(layout, choices))
+        choices = [1 << i for i in range(WARPS.bit_length() - gated)]
+        spent, splits, runs, stages, grid, shared = min(map(layout, choices))
+        if record.nbytes <= SHORT and not record.floats:
+            alone = [found for found in (layout(number, 4, 1) for number in choices) if found[2] == 4]
+            if alone and min(alone)[0] < spent * blocks(grid, self.multiprocessors):
+                _, splits, runs, stages, grid, shared = min(alone)
         return (splits, runs, stages), grid, shared
 
     def _shares(self, sizes, columns):

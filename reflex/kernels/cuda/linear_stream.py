@@ -19,13 +19,13 @@ lane t's part of a product's depth, and zeros elsewhere: so lane t gets the sum 
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
-from ...quant.stream import PARTS, ROUND, ROWS, WARPS, ZEROS
+from ...quant.stream import PARTS, ROWS, WARPS, ZEROS
 from . import ptx
 from .export import device, kernel
 from .fragments import stager
 from .row_tiles import activated, locate, pick
 from .stream_runs import float_runner, runner
-from .streams import activations_at, bound, preparer
+from .streams import activations_at, bound, preparer, round_of
 
 LATE, BESIDE = 4, 8  # flags of mode
 KEPT = PARTS // (ROWS * WARPS)  # units whose sums are kept before they are finished, at most
@@ -193,7 +193,7 @@ def _kernel(format):
         pitch = int32(4 * (((splits * runs * nbytes + 46) >> 4) | 1))
         stage_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
         parts = int32(first_of(padded) + (padded >> 1))
-        ring = int32(parts + max(int32(PARTS), int32(min(padded, int32(ROUND)) >> 1)))
+        ring = int32(parts + max(int32(PARTS), int32(min(padded, round_of(padded)) >> 1)))
         coming, coming_turn, asked, free, slot = int32(cuda.blockIdx.x), int32(0), int32(0), int32(0), int32(0)  # asked for next
         unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
         base = ptx.smem_addr(sh, int32(0))

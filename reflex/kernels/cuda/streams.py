@@ -13,7 +13,7 @@ from numba import cuda
 from numba.types import float32, int32, uint32
 
 from ...quant import load
-from ...quant.stream import ROUND, ZEROS
+from ...quant.stream import ROUND, WIDE, ZEROS
 from ...quant.types import TYPES
 from . import ptx, streamed
 from .dots import MAGIC, MOST
@@ -37,6 +37,15 @@ def bound():
     """Every format that has a STREAM, by the id of its type."""
     formats = {block.id: (block, getattr(load(block.name), "STREAM", None)) for block in TYPES.values()}
     return {id: Bound(block, record) for id, (block, record) in formats.items() if record}
+
+
+@device
+def round_of(padded):
+    """Columns that a block makes ready at once: the room for them is missed where activations take much."""
+    columns = int32(ROUND)
+    if padded > WIDE:
+        columns = int32(ROUND // 2)
+    return columns
 
 
 def activations_at(record):
@@ -237,9 +246,9 @@ def preparer(record, threads):
     next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share."""
     quantize, run = shortener(record) if record.floats else quantizer(record), record.run
     (piece_of, swap_of), source_of, first_of = _piece(record), _source(record), activations_at(record)
-    round_columns, stride = HELD * threads, 4 * threads
-    if round_columns != ROUND:
-        raise ValueError(f"a round has {round_columns} columns, quant/stream.py says {ROUND}")
+    stride = 4 * threads
+    if HELD * threads != ROUND:
+        raise ValueError(f"a round has {HELD * threads} columns, quant/stream.py says {ROUND}")
 
     @device
     def prepare(x, norm, normed, columns, sh, squares):
@@ -247,12 +256,13 @@ def preparer(record, threads):
         w = cuda.local.array(HELD, float32)
         tid = int32(cuda.threadIdx.x)
         padded, total = int32((columns + run - 1) & -run), float32(0)
-        half, pair = int32(tid & 1), int32(tid >> 1)
+        half, pair, step = int32(tid & 1), int32(tid >> 1), round_of(padded)
         if tid < ZEROS:
             ptx.sts32(sh, tid, uint32(0))
         first = int32(0)
         while first < padded:
             raw, column = int32(first_of(padded) + (first >> 1)), int32(first + int32(pair << 5))
+            end = int32(min(padded, int32(first + step)))
             for j in range(4):
                 i = int32(min(int32(int32(first + stride * j) + int32(tid << 2)), int32(columns - 4)))
                 v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldcgf4(x, i)
@@ -263,21 +273,23 @@ def preparer(record, threads):
                 i = int32(first + int32(piece << 2))
                 if normed:
                     for k in range(4 * j, 4 * j + 4):
-                        if i < columns:
+                        if i < columns and i < end:
                             total = ptx.fmaf(v[k], v[k], total)
                         v[k] = float32(v[k] * w[k])
-                if i < padded:
+                if i < end:
                     to = int32(raw + int32((piece ^ swap_of(int32(piece >> 3))) << 2))
                     ptx.stsf4(sh, to, v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3])
             cuda.syncthreads()
-            mine = int32(min(pair, int32(int32(int32(padded - first) >> 5) - 1)))  # beyond the last group: that one again, unused
+            mine = int32(min(pair, int32(int32(int32(end - first) >> 5) - 1)))  # beyond the last group: that one again, unused
             for j in range(4):
                 piece = source_of(mine, piece_of(half, int32(j)))
                 at = int32(raw + int32((piece ^ swap_of(int32(piece >> 3))) << 2))
                 v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldsf4(sh, at)
             cuda.syncthreads()
+            if column >= end:
+                column = padded
             quantize(v, column, half, int32(column < columns), padded, sh)
-            first = int32(first + round_columns)
+            first = int32(first + step)
         if normed:
             for k in range(5):
                 total += ptx.shfl_xor(total, int32(16 >> k))

@@ -67,6 +67,7 @@ def cases():
     yield case("beside", pair[:1], 544, random, flags=8)
     for block in (first, *(b for b in fast() if quant.load(b.name).STREAM.piece or b.name == "F16")):
         yield case("wide", [Matrix(block, 3, 4864, random)], 4864, random, splits=8, normed=True)  # activations in two rounds
+    yield case("wider", [Matrix(first, 2, 8736, random)], 8736, random, splits=8, normed=True)  # in five
     some = [Matrix(first, 50, 2304, random, biased=True)]
     for splits in (1, 2, 4, 8):
         turns = {"grid": 1 if splits == 2 else None, "runs": (4, 2)[splits % 2] if splits < 4 else 1, "stages": 1 + splits % 2}
