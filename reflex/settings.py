@@ -37,6 +37,12 @@ def held_worker():
     return tuple(environ.get(name, b"").decode("utf-8", "surrogateescape") for name in (b"REFLEX_MODEL", b"REFLEX_OPTIONS"))
 
 
+def path_with(folder):
+    """PYTHONPATH with one more folder, the first."""
+    known = environ.get(b"PYTHONPATH", b"").decode("utf-8", "surrogateescape")
+    return f"{folder}:{known}" if known else folder
+
+
 def no_reports_of_ray():
     """Keep Ray from sending statistics of its use, unless the user has said something about it."""
     import os

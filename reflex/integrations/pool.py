@@ -102,7 +102,11 @@ class Pool:
                 raise problem from None
             raise InternalError(f"an actor failed: {problem!r}", remedy="report it, with the table's row") from None
         except self.ray.exceptions.RayActorError as error:
-            return self._died(seat, str(error).splitlines()[0])
+            why, *more = str(error).splitlines()
+            if "creation task" in why:  # every other one would end so too
+                remedy = "install Reflex on every node, for the Python that Ray runs there"
+                raise InternalError("an actor cannot be made", found=(more or [why])[-1], remedy=remedy) from None
+            return self._died(seat, why)
         except self.ray.exceptions.RayError as error:
             return self._died(seat, f"{type(error).__name__}")
         del seat.given[reference]

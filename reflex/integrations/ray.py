@@ -27,6 +27,7 @@ from .pool import Pool, Task, needs_of
 from .scorer import Scorer
 
 MOST_ROWS, PARTS = 256, 256  # rows of a part, and parts of a run with fewer rows than that makes
+PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # where actors find this package too
 ERROR = list(RESULTS).index("error")
 
 
@@ -202,7 +203,8 @@ def started(address):
     if ray.is_initialized():
         return ray, False
     try:
-        ray.init(address=address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        here = {} if address else {"runtime_env": {"env_vars": {"PYTHONPATH": settings.path_with(PACKAGES)}}}
+        ray.init(address=address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", **here)
     except Exception as error:
         remedy = "see `ray status`, or leave out --address"
         raise InternalError("Ray does not start", address or "Ray on this machine", str(error), remedy=remedy) from None

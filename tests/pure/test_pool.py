@@ -177,6 +177,15 @@ def test_an_actor_that_dies_while_it_loads_is_replaced(run):
     assert [row[0] for row in rows] == TEXTS and workers.restarts == 2
 
 
+def test_actors_that_cannot_be_made_end_the_run_at_once(run, monkeypatch):
+    text = (
+        "The actor died because of an error raised in its creation task, and so on\nModuleNotFoundError: No module named 'reflex'"
+    )
+    monkeypatch.setattr(Ray, "get", lambda self, reference: (_ for _ in ()).throw(RayActorError(text)))
+    with pytest.raises(InternalError, match="an actor cannot be made; found ModuleNotFoundError: No module named 'reflex'"):
+        run(TEXTS, {})
+
+
 def test_errors_of_the_engine_come_out_as_they_are(run):
     problem = ContextOverflowError("too long", 5, 6, "here", "shorter")
     with pytest.raises(ContextOverflowError) as caught:
