@@ -272,6 +272,40 @@ def make_weigh(columns, exact):
     return weigh
 
 
+def make_bring(copy):
+    @device
+    def bring_rest(sh, to, words, rest, ring, dim, width, start, here, low, first, branch, lists, at, before, middle, tid, batch):
+        """What float16 leave of keys or values to where these are, as soon as nobody reads them any more; there when it returns."""
+        cuda.syncthreads()
+        copy(
+            sh, to, words, rest, ring, dim, width, start, here, int32(-1), low, first, branch, lists, at, before, middle, tid,
+            batch,
+        )  # fmt: skip
+        ptx.cp_async_commit()
+        ptx.cp_async_wait(0)
+        cuda.syncthreads()
+
+    return bring_rest
+
+
+@device
+def places_of(kd, vd, tile):
+    """Words of a row of keys, of values and of weights, and where values, queries and weights begin; keys begin at 0. The stages
+    of `prepare` lie where the weights come later."""
+    kw = int32((((kd + 31) & -32) >> 1) + 4)
+    vw = int32(4 * (((vd + 7) >> 3) | 1))
+    values = int32(tile * kw)
+    queries = int32(values + tile * vw)
+    return kw, vw, int32((tile >> 1) + 4), values, queries, int32(queries + 16 * kw)
+
+
+@device
+def layer_of(layer_at, kv_head, kv_heads, kd, vd):
+    """Bytes from the start of a page to the keys and to the values of a head."""
+    keys = int64(layer_at) * 512
+    return keys + int64(kv_head * 512) * kd, keys + int64(kv_heads * 512) * kd + int64(kv_head * 512) * vd
+
+
 def make(dim, module, tree=False):
     """The kernel for heads of `dim`, 0: of any; for the file `module` (a kernel's image is that of its file). `tree`: rows may see
     runs of slots, see attention_tree.py."""
@@ -282,6 +316,7 @@ def make(dim, module, tree=False):
     sums = columns * 4
     whole = not dim and not tree  # with REST
     copy, copy_rest = (make_copy(dim, tree_slot_at if tree else slot_at, rest) for rest in (False, whole))
+    bring_rest = make_bring(copy_rest)
     prepare, scores = make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
     weigh, leave = make_weigh(columns, bool(dim)), make_leave(columns)
     join = make_join(leave)
@@ -292,53 +327,36 @@ def make(dim, module, tree=False):
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
-        tops = cuda.shared.array(64, float32)
-        totals = cuda.shared.array(64, float32)
+        tops, totals = cuda.shared.array(64, float32), cuda.shared.array(64, float32)
         last = cuda.shared.array(1, int32)
-        tid = int32(cuda.threadIdx.x)
-        lane = int32(tid & 31)
-        warp = int32(tid >> 5)
-        row = int32(cuda.blockIdx.z)
-        split = int32(cuda.blockIdx.y)
+        tid, split, row = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y), int32(cuda.blockIdx.z)
+        lane, warp = int32(tid & 31), int32(tid >> 5)
         kd = int32(dim) if dim else key_dim
         vd = int32(dim) if dim else value_dim
         kv_head, part, head, count = heads_of(int32(cuda.blockIdx.x), over(heads, kv_heads))
-        # shared memory, in words: keys, values, queries, weights; the stages of `prepare` lie where the weights come later
-        kw = int32((((kd + 31) & -32) >> 1) + 4)
-        vw = int32(4 * (((vd + 7) >> 3) | 1))
-        pw = int32((tile >> 1) + 4)
-        values = int32(tile * kw)
-        queries = int32(values + tile * vw)
-        weights = int32(queries + 16 * kw)
-        key_at = int64(layer_at) * 512 + int64(kv_head * 512) * kd
-        value_at = int64(layer_at) * 512 + int64(kv_heads * 512) * kd + int64(kv_head * 512) * vd
+        kw, vw, pw, values, queries, weights = places_of(kd, vd, tile)
+        key_at, value_at = layer_of(layer_at, kv_head, kv_heads, kd, vd)
         early = reads_early(flags, kd, vd)
-        rows, own, low, first, branch, at, before, middle = slots_of(
-            early, flags, row, window, cells, lists, positions, shared, branches
-        )
+        where = slots_of(early, flags, row, window, cells, lists, positions, shared, branches)
+        rows, own, low, first, branch, at, before, middle = where
         seen = int32(first + middle + own + 1 - branch)
-        # tiles of this split, from the last to the first: the own slot is in the very last
-        tiles = over(int32(seen + tile - 1), tile)
+        tiles = over(int32(seen + tile - 1), tile)  # a split takes its own from the last on: the own slot is in the very last
         begin, t, active = share_of(tiles, least, split, int32(cuda.gridDim.y))
         busy = row < rows and t >= begin
-        mine = int32(0)  # 2: this block gets the key and value of the own slot from k and v
-        skip = int32(-1)
-        key_place = int64(0)
-        value_place = int64(0)
+        none, mine, skip = int32(0), int32(0), int32(-1)  # mine 2: this block gets the key and value of the own slot from k and v
+        key_place, value_place = int64(0), int64(0)
         if flags & INPUTS != 0 and t == tiles - 1:
-            mine = int32(2)
-            skip = int32(seen - 1)
-        start = int32(t * tile)
-        here = int32(min(tile, int32(seen - start)))
+            mine, skip = int32(2), int32(seen - 1)
+        start, here = int32(t * tile), int32(min(tile, int32(seen - t * tile)))
         if busy:
             copy(
-                sh, int32(0), kw, pages, key_at, kd, int32(32), start, here, skip,
-                low, first, branch, lists, at, before, middle, tid, int32(0),
+                sh, none, kw, pages, key_at, kd, int32(32), start, here, skip, low, first, branch, lists, at, before, middle,
+                tid, none,
             )  # fmt: skip
             ptx.cp_async_commit()
             copy(
-                sh, values, vw, pages, value_at, vd, int32(8), start, here, skip,
-                low, first, branch, lists, at, before, middle, tid, int32(0),
+                sh, values, vw, pages, value_at, vd, int32(8), start, here, skip, low, first, branch, lists, at, before, middle,
+                tid, none,
             )  # fmt: skip
             ptx.cp_async_commit()
             if mine != 0 and part == 0:
@@ -354,9 +372,7 @@ def make(dim, module, tree=False):
             q_norm, k_norm, angles, int32(row * q_stride + head * kd), kv_head, count, mine, kd, vd, pairs, flags,
             unit_of(scale, cap), eps, key_place, value_place, warp, lane,
         )  # fmt: skip
-        g = int32(lane >> 2)
-        top = float32(HIDDEN)
-        total = float32(0)
+        top, total = float32(HIDDEN), float32(0)
         acc, odd = cuda.local.array(sums, float32), cuda.local.array(sums, float32)
         for i in range(sums):
             acc[i], odd[i] = float32(0), float32(0)
@@ -374,17 +390,13 @@ def make(dim, module, tree=False):
                 sums_so_far[i] = float32(0)
             while turn < turns:
                 if turn > 0:
-                    cuda.syncthreads()
-                    copy_rest(
-                        sh, int32(0), kw, rest, ring_at, kd, int32(32), start, here, int32(-1),
-                        low, first, branch, lists, at, before, middle, tid, batch,
+                    bring_rest(
+                        sh, int32(0), kw, rest, ring_at, kd, int32(32), start, here, low, first, branch, lists, at, before, middle,
+                        tid, batch,
                     )  # fmt: skip
-                    ptx.cp_async_commit()
-                    ptx.cp_async_wait(0)
-                    cuda.syncthreads()
                 turn = int32(turn + 1)
-                limit_of_turn = cap if turn == turns else float32(0)
-                peak = scores(sh, queries, kw, kd, full, here, limit_of_turn, score, sums_so_far, warp, lane)
+                limited = cap if turn == turns else float32(0)
+                peak = scores(sh, queries, kw, kd, full, here, limited, score, sums_so_far, warp, lane)
             put_peak(tops, peak, warp, lane)
             cuda.syncthreads()
             if t > begin:
@@ -406,14 +418,10 @@ def make(dim, module, tree=False):
             turn = int32(0)
             while turn < turns:
                 if turn > 0:
-                    cuda.syncthreads()
-                    copy_rest(
-                        sh, values, vw, rest, ring_values, vd, int32(8), start, here, int32(-1),
-                        low, first, branch, lists, at, before, middle, tid, batch,
+                    bring_rest(
+                        sh, values, vw, rest, ring_values, vd, int32(8), start, here, low, first, branch, lists, at, before, middle,
+                        tid, batch,
                     )  # fmt: skip
-                    ptx.cp_async_commit()
-                    ptx.cp_async_wait(0)
-                    cuda.syncthreads()
                 turn = int32(turn + 1)
                 weigh(sh, weights, pw, values, vw, vd, full, acc, odd, warp, lane)
             if t > begin:
@@ -423,15 +431,13 @@ def make(dim, module, tree=False):
                     low, first, branch, lists, at, before, middle, tid, int32(0),
                 )  # fmt: skip
             ptx.cp_async_commit()
-            t = int32(t - 1)
-            start = int32(start - tile)
-            here = tile
+            t, start, here = int32(t - 1), int32(start - tile), tile
         total = summed(totals, lane)
         to = int32((row * heads + head) * vd)
         if active == 1:
-            if g < count:
-                share = share_beside(top, total, sink_of(sinks, int32(head + g), flags))
-                leave(acc, odd, out, int32(to + g * vd), vd, share, warp, lane)
+            if lane >> 2 < count:
+                share = share_beside(top, total, sink_of(sinks, int32(head + (lane >> 2)), flags))
+                leave(acc, odd, out, int32(to + (lane >> 2) * vd), vd, share, warp, lane)
             return
         block = int32(row * cuda.gridDim.x + cuda.blockIdx.x)
         join(sh, acc, odd, partials, counters, out, sinks, to, head, block, split, active, count, vd, top, total, last, flags, tid)
