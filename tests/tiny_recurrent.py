@@ -15,13 +15,18 @@ TOKENIZERS = {  # as those of tests/tiny.py
     "default": ("gpt2", "default", ["<unk>", "<s>", "</s>"], 1, 2, True),
 }
 PLAIN = ("ssm_a", "ssm_d", "conv1d", "shortconv.conv", "ssm_f_", "ssm_g_")  # parts of names, as PLAIN of tests/tiny.py
+ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
+EPSILON = {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": 0.5}
 SCAN = {"taps": 4, "heads": 6, "key_heads": 1, "key_dim": 16, "value_dim": 16}
 VARIANTS = {
     "qwen35-listed": ("qwen35", {"drafts": 0, "keys": {"attention.recurrent_layers": [False, True, False, True]}}),
     "qwen35-alternating": ("qwen35", {"layers": 5, "drafts": 0, "untied": True, "keys": {"full_attention_interval": 2}}),
     "qwen3next-old": (
         "qwen3next",
-        {"mixer": {"taps": 3, "heads": 6, "key_heads": 2, "key_dim": 24, "value_dim": 24, "old": (0, 2)}},
+        {
+            "mixer": {"taps": 3, "heads": 6, "key_heads": 2, "key_dim": 24, "value_dim": 24, "old": (0, 2)},
+            "keys": {"rope.dimension_count": 32},
+        },
     ),
     "lfm2-ends-with-attention": ("lfm2", {"layers": 3, "keys": {"attention.head_count_kv": [0, 0, 2], "shortconv.l_cache": 4}}),
     "mamba2-one-group": ("mamba2", {"mixer": SCAN, "untied": False}),
@@ -31,6 +36,14 @@ VARIANTS = {
     ),
     "falcon-h1-without-norm": ("falcon-h1", {"mixer": SCAN | {"norm": False}, "untied": False}),
     "nemotron_h_moe-short-rows": ("nemotron_h_moe", {"keys": {"moe_latent_size": 48, "expert_weights_norm": False}}),
+    "falcon-h1-biases": ("falcon-h1", {"biases": (*ATTENTION[:3], "ffn_gate", "ffn_up", "ffn_down")}),
+    "granitehybrid-biases": ("granitehybrid", {"biases": ATTENTION}),
+    "nemotron_h-biases": ("nemotron_h", {"biases": (*ATTENTION, "ffn_up", "ffn_down")}),
+    "nemotron_h-epsilon": ("nemotron_h", {"keys": EPSILON}),
+    "nemotron_h_moe-epsilon": (
+        "nemotron_h_moe",
+        {"keys": EPSILON | {"expert_gating_func": None, "expert_weights_norm": None}},
+    ),
     "nemotron_h-ends-with-a-scan": (
         "nemotron_h",
         {"layers": 4, "keys": {"attention.head_count_kv": [0, 2, 0, 0], "feed_forward_length": [96, 0, 96, 0]}},

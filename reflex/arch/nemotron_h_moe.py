@@ -6,7 +6,7 @@ Experts have no gate; of the largest models they see a shortened row, moe_latent
 from . import nemotron_h
 
 FAMILY = nemotron_h.FAMILY.but(
-    keys=("attention.layer_norm_epsilon", "expert_gating_func", "expert_weights_norm", "expert_weights_scale", "moe_latent_size"),
+    keys=("attention.layer_norm_epsilon", "expert_weights_norm", "expert_weights_scale", "moe_latent_size"),
     biases=("qkv",),
     experts="always",
     gating="sigmoid",

@@ -24,6 +24,7 @@ class Weights:
     """Tensors of random numbers, one behind the other, as a file has them; also the Layout of such a file."""
 
     expanded = {}  # noqa: RUF012
+    begins = {}  # noqa: RUF012
 
     def __init__(self, seed=0):
         self.random = numpy.random.default_rng(seed)

@@ -123,6 +123,8 @@ def test_every_family_shows_its_residual_stream(tmp_path, name):
     skip_refused(program)
     known, found = points(program), moments(program)
     expected = {*EVERYWHERE, *(tap for tap in known if tap.endswith((".residual_in", ".residual_out")))}
+    if any(step.out == "input rows" for step in program.steps):  # made before the layers begin, by launches of several steps
+        expected -= {"embedding", "layers.0.residual_in"}
     assert expected <= {tap for tap, point in known.items() if "cuda" in point.backends}
     for at, moment in found.items():
         for buffer in moment.buffers:

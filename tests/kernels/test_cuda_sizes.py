@@ -311,6 +311,7 @@ def test_token_tiles():
 
 def test_experts():
     gatings = {"softmax": route.SOFTMAX, "sigmoid": route.SIGMOID, "softmax of chosen": route.OF_CHOSEN}
+    gatings["sigmoid of chosen"] = route.OF_CHOSEN | route.SIGMOID
     assert gatings == experts.GATINGS
     assert (experts.MOST_EXPERTS, experts.SIMPLE_EXPERTS, experts.PLAIN_TOKENS) == (route.MOST, route.NARROW, expert_plain.TOKENS)
     assert experts.MOST_USED == expert_dot.MOST_USED
