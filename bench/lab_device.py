@@ -9,7 +9,9 @@ from reflex.lab import TEXT
 from reflex.quant.types import by_name
 
 TOKENS = 48
-LIMIT = 0.25  # standard deviations of a tap; rounding to float16 stays far below, a wrong buffer far above
+# Standard deviations of a tap. In a Q4_1 file, whose products round their inputs to 8 bits, the residual stream of the last layers
+# is off by 0.36 (the cpu backend: 0.87) where the logits are within 0.02; a wrong buffer is far above.
+LIMIT = 0.5
 SWAPPED = "Q8_0", "Q4_0"  # the first that the tensor has not
 
 
