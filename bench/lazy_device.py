@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--reflex", default="", help="the installed reflex command, for cold starts")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    body = {"model": Path(options.model).name}
+    body = {"model": {"file": Path(options.model).name, "bytes": Path(options.model).stat().st_size}}
     lazy, facts = logits(options.model, "lazy")
     eager, _ = logits(options.model, "eager")
     file = reader.open_model(options.model)

@@ -122,6 +122,22 @@ def device():
     return table(head, rows) + note + measured_on([ours])
 
 
+def mixture():
+    """A mixture of experts on a GPU, beside llama.cpp on the same card and file; what its first token takes lazily and eagerly."""
+    results, peers, lazy = (record.read(name) for name in ("experts-device", "experts-device-llama", "lazy-device"))
+    if not (results and peers and lazy):
+        return MISSING
+    ours, theirs = results[0], peers[0]["shapes"]["30B-A3B"]
+    pairs = (ours["cold"]["awake"]["ms"], "awake_ms"), (ours["decode_100"], "decode_128"), (ours["prompt_512"], "prompt_512")
+    cold, decode, prompt = (f"**{mine['median']:.0f}** ({theirs[peer]['median']:.0f})" for mine, peer in pairs)
+    found = lazy[0]["cold"]
+    short, long = ([f"{found[tokens][way]['first_ms']['median']:.0f} ms" for way in ("lazy", "eager")] for tokens in ("5", "600"))
+    text = f"A mixture, Qwen3 30B-A3B shapes: cold system1, awake, {cold} ms, decode {decode} tokens/s, prompt 512 {prompt}. "
+    text += "Experts stay in the file until a router asks for them, where a prompt asks for few: behind 5 tokens the first one "
+    text += f"comes after {short[0]}, with all experts uploaded before it after {short[1]}; behind 600, {long[0]} and {long[1]}. "
+    return text + "The logits are the same to the bit, also with device memory for a quarter of the experts (`--expert-memory`).\n"
+
+
 def drawing():
     """The picture of the cold start, where there is one."""
     if not record.read("cold-*"):
@@ -155,6 +171,7 @@ BLOCKS = {
     "warm": warm,
     "memory": memory,
     "device": device,
+    "mixture": mixture,
     "picture": drawing,
     "tree": tree,
     "families": families,
