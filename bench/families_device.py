@@ -65,8 +65,11 @@ def make(name, kind, folder, seed):
     session.close()
     wanted, theirs = {"reference": found}, None
     if kind == "F16" and find_spec("xllamacpp"):
-        wanted["llama.cpp"] = peer(path, ids)
-        theirs = max(map(off, wanted["llama.cpp"], found))
+        try:
+            wanted["llama.cpp"] = peer(path, ids)
+            theirs = max(map(off, wanted["llama.cpp"], found))
+        except RuntimeError:  # an architecture that llama.cpp does not have
+            theirs = None
     return path, wanted, theirs
 
 
@@ -193,7 +196,7 @@ def collect(names, kinds, workers, seed):
                 found[name][kind] = {**device(path, wanted, seed), "llama.cpp from reference": theirs}
                 Path(path).unlink()
             except Exception as error:
-                found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}"[:300]}
+                found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}".replace(folder, "")[:300]}
             if len(found[name]) == len(kinds):
                 print(line(name, found[name]), flush=True)
         device.stop()
