@@ -62,7 +62,7 @@ class OutputFile:
         self.what = what
         self._place = os.path.realpath(path)  # a link stays one
         folder, name = os.path.split(self._place)
-        self._folder, self._beside = folder, os.path.join(folder, f".{name}.{os.getpid()}")
+        self._folder, self._beside = folder, os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
         self._descriptor = -1
 
     def _error(self, error):

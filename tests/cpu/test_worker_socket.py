@@ -14,7 +14,7 @@ import process
 import pytest
 import tiny
 
-from bench.worker import Raw, line, start
+from bench.soak import Raw, line, start
 from reflex import errors
 from reflex.client import Client
 
