@@ -36,7 +36,7 @@ def read_stream_tensors(taken, spec):
     width, others = spec.width, COUNT - 1
     shape, rows = (width, width, others), (0, others * width)
     spec.streams.spread = Matrix(taken.need(names.STREAMS_SPREAD + ".weight", shape), None, rows)
-    spec.streams.back = taken.need(names.STREAMS_BACK + ".weight", shape)
+    spec.streams.back = Matrix(taken.need(names.STREAMS_BACK + ".weight", shape))
     for layer in spec.layers:
         start = names.prefix(layer.index)
         s = layer.streams = LayerStreams()

@@ -152,7 +152,8 @@ class Laid:
             own = f"adapter {number}: {name}"
             a, b = (self._add(own + end, pair[end]) for end in ENDS)
             rank = b.shape[0]
-            part = Part(a.name, b.name, rank, adapter.scale * (adapter.alpha / rank if adapter.alpha else 1.0))
+            scale = adapter.scale * (adapter.alpha / rank if adapter.alpha else 1.0)
+            part = Part(a.name, b.name, rank, scale, rearranged.elements(self.file.tensors[name].shape[2:]))
             if is_table(name):
                 part.turned = rearranged.turned(self.made, own, b)
             elif name in self.latent:

@@ -11,13 +11,14 @@ Program; reflex/lora makes the records.
 class Part:
     """What one adapter adds to one matrix: names of tensors of the program's file."""
 
-    __slots__ = ("a", "b", "heads", "rank", "scale", "turned")
+    __slots__ = ("a", "b", "heads", "rank", "scale", "stack", "turned")
 
-    def __init__(self, a, b, rank, scale):
-        self.a = a  # ne = [in, rank], of embeddings [rank, vocabulary]
-        self.b = b  # ne = [rank, out]
+    def __init__(self, a, b, rank, scale, stack=1):
+        self.a = a  # ne = [in, rank], of embeddings [rank, vocabulary], of a stack [in, rank, stack]
+        self.b = b  # ne = [rank, out], of a stack [rank, out, stack]
         self.rank = rank
         self.scale = scale  # of the product, alpha / rank applied
+        self.stack = stack  # matrices of the tensor
         self.turned = None  # of embeddings: b transposed, ne = [out, rank]
         self.heads = None  # of latent attention: {rows of the matrix: (A, B, rows of B)}, each with a matrix for every head
 
@@ -45,10 +46,14 @@ class Adapters:
     def linear(self, program, out, source, matrix):
         """Behind out = W source + b."""
         for part in self._of(matrix.weight):
-            low = program.buffer("lora", part.rank)
-            first, second = (part.turned, part.a) if part.turned else (part.a, part.b)
-            program.emit("linear", low, (source,), (first, None))
-            self._add(program, out, low, second, part.scale, matrix.rows)
+            rank = part.stack * part.rank
+            low = program.buffer("lora", rank)
+            every = {"rows": (0, rank), "bias_row": 0} if part.stack > 1 else None
+            program.emit("linear", low, (source,), (part.turned or part.a, None), every)
+            if part.stack > 1:  # matrices below each other, each with a B for its own rows of A
+                self._heads(program, out, low, part.b, part, part.stack, None)
+            else:
+                self._add(program, out, low, part.a if part.turned else part.b, part.scale, matrix.rows)
 
     def experts(self, program, out, source, routes, matrix, used):
         """Behind the product with a stack of matrices."""
@@ -63,13 +68,18 @@ class Adapters:
     def of_heads(self, program, out, source, matrix, heads, head_dim):
         """Behind the product with a matrix for each head."""
         for part in self._of(matrix.weight):
-            a, b, rows = part.heads[matrix.rows]
+            a, b, rows = part.heads[matrix.rows] if part.heads else (part.a, part.b, None)
             low = program.buffer("lora", heads * part.rank)
-            high = program.buffer("adapted", program.widths[out])
             program.emit("head_linear", low, (source,), (a,), {"heads": heads, "head_dim": head_dim})
-            args = {"heads": heads, "head_dim": part.rank} | ({} if rows is None else {"rows": rows})
-            program.emit("head_linear", high, (low,), (b,), args)
-            program.emit("add", out, (out, high), (), {"scale": part.scale})
+            self._heads(program, out, low, b, part, heads, rows)
+
+    @staticmethod
+    def _heads(program, out, low, name, part, heads, rows):
+        """out_h += scale W_h low_h"""
+        high = program.buffer("adapted", program.widths[out])
+        args = {"heads": heads, "head_dim": part.rank} | ({} if rows is None else {"rows": rows})
+        program.emit("head_linear", high, (low,), (name,), args)
+        program.emit("add", out, (out, high), (), {"scale": part.scale})
 
     @staticmethod
     def _add(program, out, low, name, scale, rows=None):

@@ -28,14 +28,14 @@ def emit_latent(program, spec, layer, h, select):
     if spec.temper:
         emit_temper(program, spec, q)
     absorbed = program.buffer("absorbed", layer.heads * size)
-    emit_heads(program, layer, absorbed, q, layer.key_dim, m.k_b, m.transposed)
+    program.head_linear(absorbed, q, m.k_b, layer.heads, layer.key_dim, m.transposed)
     emit_turned(program, layer, absorbed, layer.heads)
     mixed = program.buffer("mixed", layer.heads * m.rank)
     program.caches.append((1, size, 0))
     args = {"layer": len(program.caches) - 1, "heads": layer.heads, "key_dim": size, "value_dim": m.rank, "scale": layer.scale}
     program.emit("latent_attention", mixed, (absorbed, c), (), args)
     out = program.buffer("a", layer.heads * layer.value_dim)
-    emit_heads(program, layer, out, mixed, m.rank, m.v_b, False)
+    program.head_linear(out, mixed, m.v_b, layer.heads, m.rank)
     return out
 
 
@@ -46,14 +46,3 @@ def emit_turned(program, layer, buffer, heads):
         return
     args = {"heads": heads, "head_dim": m.rank + m.turned, "table": layer.rope, "first": m.rank}
     program.emit("rope", buffer, (buffer,), (), args)
-
-
-def emit_heads(program, layer, out, source, head_dim, matrix, transposed):
-    args = {"heads": layer.heads, "head_dim": head_dim}
-    if matrix.rows is not None:
-        args["rows"] = matrix.rows
-    if transposed:
-        args["transposed"] = True
-    program.emit("head_linear", out, (source,), (matrix.weight,), args)
-    if program.adapters:
-        program.adapters.of_heads(program, out, source, matrix, layer.heads, head_dim)

@@ -103,6 +103,13 @@ class Program:
         if self.adapters:
             self.adapters.experts(self, out, source, routes, matrix, used)
 
+    def head_linear(self, out, source, matrix, heads, head_dim, transposed=False):
+        """out = what W_h makes of the first dimensions of head h, and the others of it: W is a stack of one matrix per head."""
+        args = {"heads": heads, "head_dim": head_dim} | ({} if matrix.rows is None else {"rows": matrix.rows})
+        self.emit("head_linear", out, (source,), (matrix.weight,), args | ({"transposed": True} if transposed else {}))
+        if self.adapters:
+            self.adapters.of_heads(self, out, source, matrix, heads, head_dim)
+
     def __str__(self):
         head = f"{self.architecture}: {len(self.steps)} steps, {len(self.layers) - 1} layers, vocabulary {self.vocabulary}"
         ropes = [

@@ -75,5 +75,5 @@ def emit_end(program, spec):
     others, back = program.buffer("others", (count - 1) * width), program.buffer("back", (count - 1) * width)
     place = {"heads": 1, "head_dim": (count - 1) * width, "stride": count * width, "first": width}
     program.emit("head_part", others, ("streams",), (), place)
-    program.emit("head_linear", back, (others,), (spec.streams.back,), {"heads": count - 1, "head_dim": width})
+    program.head_linear(back, others, spec.streams.back, count - 1, width)
     program.emit("streams_end", "x", ("streams", back))
