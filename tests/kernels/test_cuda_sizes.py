@@ -5,6 +5,7 @@ The run time never imports kernel files, so each of these numbers is written twi
 
 import re
 import sys
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,6 +112,10 @@ class Launches(list):
             self[start + row - first][2][parameter] = value
 
 
+class Lowered(list):
+    """See `lowered`."""
+
+
 CHANGES = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forward": 512}
 WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
@@ -125,12 +130,13 @@ STEADY = [(1, 1, 2048, False), (9, 1, 2048, False), (9, 9, 2048, True), (300, 10
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda p: f"{p[0][0]}-{p[0][1].get('head_dim', 'narrow')}-{p[1]}")
 def lowered(request, tmp_path_factory):
-    """Launches of each of BATCHES and STEADY: [(rows, wanted, Launches)]."""
+    """Launches of each of BATCHES and STEADY: a list of (rows, wanted, Launches) that knows its `program`."""
     (name, changes), kind = request.param
     file = open_model(str(tiny.write(name, tmp_path_factory.mktemp("sizes") / "m.gguf", kind, **changes)))
     program = build(load_spec(file))
     places = memory.Memory(memory.Layout(file), program, tiny.CONTEXT)
-    found = []
+    found = Lowered()
+    found.program = program
     for shape in BATCHES + STEADY:
         chain = Launches()
         count = FEW if shape in STEADY else MULTIPROCESSORS
@@ -355,11 +361,22 @@ def test_modes_and_activations():
     assert products.MODES == {"store": 0, "add": 1, "gated": 2}
 
 
+def attention_on_tiles(args):
+    return args["key_dim"] == args["value_dim"] and f"attention_tile_{args['key_dim']}" in Images()
+
+
 def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
-    """Whatever the number of rows: products of one order of summation, the same kernels of attention, splits of one length."""
-    kinds = []
+    """Whatever the number of rows: products of one order of summation, the same kernels of attention, splits of one length. Each
+    attention is one launch, on tiles where its heads have such a kernel, and one over runs of slots without it or in a tree."""
+    kinds, steps = [], lowered.program.steps
+    on_tiles = [attention_on_tiles(step.args) for step in steps if step.op == "attention"]
+    states = sum(step.op in ("delta_rule", "state_scan") for step in steps)
+    assert bool(on_tiles) == bool(lowered.program.caches)
     for (_, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
-        found, trees, tiled = set(), set(), False
+        found, trees, count = set(), set(), Counter(re.sub(r"_\d+$|_any$", "", kernel.name) for kernel, *_ in chain)
+        assert count["attention_tile"] == sum(on_tiles)
+        assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
+        assert count["recurrence"] == states and count["conv"] == sum(step.op == "conv" for step in steps)
         for kernel, grid, values, _ in chain:
             if kernel.name.startswith("linear_tiles_"):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
@@ -369,9 +386,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 trees.add((kernel.name, values[25]))
             elif kernel.name != "select":
                 found.add(kernel.name)
-                tiled |= kernel.name.startswith("attention_tile")
-        attends = any(kernel.name.startswith("attention") for kernel, _, _, _ in chain)
-        assert len(trees) == (1 if attends and (tree or not tiled) else 0)
+        assert len(trees) == any(tree or not tiled for tiled in on_tiles)
         kinds.append(found)
     assert all(found == kinds[0] for found in kinds)
     assert not any(name.startswith(("attention_row", "linear_stream", "linear_dot")) for name in kinds[0] if isinstance(name, str))

@@ -10,10 +10,10 @@ from on_device import skip_refused
 from test_cuda_fusion import parts
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import lifetimes
-from reflex.backends.cuda.fusion import Experts, Linear, fuse
+from reflex.backends.cuda import lifetimes, products
+from reflex.backends.cuda.fusion import Experts, Linear, Plain, fuse
 from reflex.backends.cuda.lowering import lowering
-from reflex.backends.cuda.memory import Layout, Memory
+from reflex.backends.cuda.memory import Layout, Memory, up
 from reflex.gguf.reader import open_model
 from reflex.program import build
 from reflex.program.records import Program
@@ -42,7 +42,7 @@ class Images:
 
 
 class Chain:
-    """Takes launches: the values of each."""
+    """Takes launches: (kernel's name, values) of each."""
 
     def __init__(self):
         self.rows = []
@@ -51,7 +51,7 @@ class Chain:
         return len(self.rows)
 
     def add(self, kernel, grid, values, *more, **options):
-        self.rows.append(values)
+        self.rows.append((kernel.name, values))
 
     def repeat(self, first, last, changes):
         self.rows += self.rows[first:last]
@@ -119,24 +119,34 @@ def test_no_value_is_lost_to_another(name, selecting, tmp_path):
 
 
 class Watched:
-    """In front of a Lowering: checks which shared buffers the launches of each record name."""
+    """In front of a Lowering: every address among the shared buffers that a launch of a record names is where one of the record's
+    own begins, or one of the further places in it that the record asks for."""
 
     def _lower(self, first, last):
-        places = {}
-        for name in lifetimes.moments(self.program):
-            places.setdefault(self.memory.buffer(name), set()).add(name)
+        used = lifetimes.moments(self.program)
+        begin = self.memory.places["activations"]
+        end = begin + lifetimes.arrange({name: up(self.memory._bytes(name)) for name in used}, used)[1]
         for record in fuse(self.program.steps[first:last], self.rows != self.wanted):
             before = len(self.chain)
             getattr(self, "_" + type(record).__name__.lower())(record)
             reads, writes = lifetimes.touched(record)
-            for values in self.chain.rows[before:]:
-                for value in values:
-                    named = places.get(value, set())
-                    assert not named or named & {*reads, *writes} or self._inside(value, writes), (record, named)
+            own = {self.memory.buffer(name) for name in used.keys() & {*reads, *writes}}
+            for kernel, values in self.chain.rows[before:]:
+                named = {value for value in values if isinstance(value, int) and begin <= value < end}
+                assert named <= own | self._further(record, kernel, writes), (record, kernel)
 
-    def _inside(self, value, names):
-        """Whether an address is that of a later row of a buffer, which may lie where another begins."""
-        return any(0 <= value - self.memory.buffer(name) < self.memory._bytes(name) for name in names if name in self.memory.places)
+    def _further(self, record, kernel, writes):
+        """Addresses inside a record's buffers that it names too: of the next rows, where a kernel takes UNTILED of them at once,
+        and of the part of each head that a rotation turns."""
+        memory, found = self.memory, set()
+        if isinstance(record, Linear) and kernel.startswith(f"linear_rows_{products.UNTILED}_"):
+            columns = self._size(record.steps[0])[1]
+            for row in range(products.UNTILED, min(self.rows, products.AGAIN), products.UNTILED):
+                found.add(memory.buffer(lifetimes.INPUT) + 2 * row * columns)
+                found |= {memory.buffer(name) + 4 * row * self.program.widths[name] for name in writes if name != lifetimes.INPUT}
+        if isinstance(record, Plain) and kernel == "rope":
+            found.add(memory.buffer(record.step.out) + 4 * record.step.args.get("first", 0))
+        return found
 
 
 @pytest.mark.parametrize("name", sorted(tiny.MODELS))
