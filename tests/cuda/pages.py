@@ -16,7 +16,7 @@ REST, RING = 256, 1024  # flag: keys and values of the batch's slots have a seco
 class Attention:
     """One attention problem: `rows` queries whose own slots follow `first` cached ones. Branches as in ops/attention.py:
     `branches` candidates of equal length packed behind a prompt of `first` slots (0: plain text); `tree`: lists of shared, branch,
-    positions and runs by name."""
+    positions and runs by name. `window`: as kernels take it, negative for chunks."""
 
     def __init__(
         self, rows, first, heads, kv_heads, key_dim, value_dim, window=0, softcap=0.0, branches=0, seed=0, peak=1.0, tree=None,
@@ -65,7 +65,7 @@ class Attention:
         return attention.reference(
             (self.q if q is None else q)[list(rows)], k.astype(numpy.float32), v.astype(numpy.float32), self.sinks,
             heads=self.heads, kv_heads=self.kv_heads, key_dim=self.key_dim, value_dim=self.value_dim, scale=self.scale,
-            window=self.window, softcap=self.softcap, slots=[int(self.slots[r]) for r in rows],
+            window=max(self.window, 0), chunk=max(-self.window, 0), softcap=self.softcap, slots=[int(self.slots[r]) for r in rows],
             positions=self.positions[list(rows)],
             shared=self.shared[list(rows)], branch=self.branch[list(rows)], runs=[self.runs[r] for r in rows],
         )  # fmt: skip

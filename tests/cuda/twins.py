@@ -129,6 +129,14 @@ def head_join(grid, t, x, y, heads, made, dim, used):
     rows_of(y, rows, joined[0].size)[:] = joined.reshape(rows, -1)
 
 
+@twin("head_transposed")
+def head_transposed(grid, x, w, y, rows, heads, dim, used, columns, stride):
+    w = numpy.stack([w[head * stride :][: used * columns].reshape(used, columns) for head in range(heads)])
+    words = {"heads": heads, "head_dim": dim, "transposed": True}
+    made = reference("head_linear")(rows_of(x, rows, heads * dim), w, **words)
+    rows_of(y, *made.shape)[:] = made
+
+
 @twin("latent_append")
 def latent_append(grid, c, cells, pages, key_dim, layer_at):
     where = Cache(pages, layer_at, 1, key_dim, 0)
@@ -176,8 +184,8 @@ def add(grid, x, y, count, scale):
 
 
 @twin(r"gated_(\w+)")
-def gated(act, grid, g, u, count):
-    g[:count] = reference("gated")(g[:count], u[:count], act=act)
+def gated(act, grid, g, u, count, limit=0.0):
+    g[:count] = reference("gated")(g[:count], u[:count], act="silu" if limit else act, limit=limit)
 
 
 @twin(r"unary_(\w+)")
@@ -350,7 +358,7 @@ def attention_inputs(
     where = Cache(pages, layer_at, kv_heads, key_dim, value_dim)
     normed = (q, q_stride, heads, q_norm, flags & Q_NORM), (k, k_stride, kv_heads, k_norm, flags & K_NORM)
     owns, made = k.size > 0, []  # else nothing goes to the cache
-    assert owns or 4 * grid[0] == heads, "a block would read keys that are not there"
+    assert owns or not kv_heads, "a block would read keys that are not there"
     for source, stride, count, norm, wanted in normed if owns else normed[:1]:
         x = strided(source, rows, stride, count * key_dim).reshape(rows, count, key_dim)
         if wanted and not flags & NORM_AFTER:
@@ -428,7 +436,8 @@ def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window
             kind[first:] += ring[:, own].astype("f4").transpose(1, 0, 2).reshape(rows, -1)
     x = numpy.stack([q[row * q_stride : row * q_stride + heads * key_dim] for row in some])
     words = {"heads": heads, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "softcap": cap}
-    words |= {"slots": [first + row for row in some], "positions": [int(positions[row]) for row in some], "window": window}
+    words |= {"slots": [first + row for row in some], "positions": [int(positions[row]) for row in some]}
+    words |= {"window": max(window, 0), "chunk": max(-window, 0)}
     words |= {"shared": [int(shared[row]) for row in some], "branch": [int(branch[row]) for row in some]}
     words |= {"runs": [runs[row] for row in some] if runs else ()}
     found = reference("attention")(x, keys, values, sinks[:heads] if flags & SINKS else None, **words)

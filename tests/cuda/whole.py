@@ -11,6 +11,7 @@ import numpy
 import twins
 import twins_experts  # noqa: F401
 import twins_recurrent  # noqa: F401
+import twins_streams  # noqa: F401
 from run import Addresses
 
 from reflex import native

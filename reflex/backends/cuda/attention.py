@@ -51,7 +51,7 @@ class AttentionLaunches(Batch):
         layer = Own(self._layer_at, step)
         out = self._to(step.out, self.rows)
         mask = m.positions, m.shared, m.branch, m.pages
-        cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or 0
+        cap, scale, window = float(args["softcap"] or 0.0), float(args["scale"]), args["window"] or -args.get("chunk", 0)
         name = f"attention_tile_{heads[2]}" if heads[2] == heads[3] else ""
         fits = name in self.image and tile_bytes(heads[2]) <= self.image.block_shared_bytes
         on_tiles, rest = (self.rows > FEW or self.reach) and fits, 0
@@ -61,7 +61,8 @@ class AttentionLaunches(Batch):
             flags += REST
         if self.rows > 1 or self.reach or not owns:
             limit = 128 if max(heads[2:]) <= 128 else 512
-            values = (q, k, v, *norms, angles, m.cells, m.pages, rest, *strides, *heads, pairs, layer, flags, float(eps))
+            sizes = heads if owns else (heads[0], 0, *heads[2:])
+            values = (q, k, v, *norms, angles, m.cells, m.pages, rest, *strides, *sizes, pairs, layer, flags, float(eps))
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1] * owns, 4), self.rows), values)
         if on_tiles:
             parted = PARTED * self.tree

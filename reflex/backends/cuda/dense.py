@@ -55,7 +55,7 @@ class Layer:
         need(not any(step.weights[1] for step in self.steps[3:]), "biases outside q, k and v")
         need(self.qkv.norm.ins[0] == self.out.out == self.gate.norm.ins[0] == self.down.out, "another residual stream")
         found = self.attention
-        need(not found.step.args["window"] and not found.step.args["softcap"], "windows or capped scores")
+        need(not any(found.step.args.get(word) for word in ("window", "chunk", "softcap")), "windows or capped scores")
         need(not found.step.weights, "sinks")
         need((found.q_norm is None) == (found.k_norm is None) and found.norm_first, "other head norms")
 

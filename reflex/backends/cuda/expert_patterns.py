@@ -47,4 +47,4 @@ def _chain(steps, first, readers):
     ends = (router.out, first + 1), (gate.out, first + 5), (up.out, first + 4), (down.out, first + 6)
     if any(readers(steps, after, buffer) for buffer, after in ends):
         return None
-    return Experts(router, route, gate, up, act.args["act"], down, last)
+    return Experts(router, route, gate, up, act, down, last)

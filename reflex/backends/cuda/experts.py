@@ -114,7 +114,7 @@ class ExpertLowering(Lowering):
         used = record.route.args["used"]
         inputs = self._expert_halves(source, rows, used, used, [record.gate, record.up])
         up = self._to(record.up.out, rows)
-        self._expert_products([record.gate, record.up], inputs, routes, rows, [out, up], record.act)
+        self._expert_products([record.gate, record.up], inputs, routes, rows, [out, up], record.act, record.limit)
 
     def _down_of_many(self, record, routes, hidden, out, rows):
         used = record.route.args["used"]
@@ -258,8 +258,9 @@ class ExpertLowering(Lowering):
             self.arranged = key
         return (order, tiles), most(rows)
 
-    def _expert_products(self, steps, inputs, routes, rows, outs, act=None):
-        """y_j of every pair for one or two stacks of one input; `act`: gate and up, the result in place of the gate's."""
+    def _expert_products(self, steps, inputs, routes, rows, outs, act=None, limit=()):
+        """y_j of every pair for one or two stacks of one input; `act`: gate and up, the result in place of the gate's; with the
+        unit's `limit`, if it has one."""
         parts = [(step, self._size(step), self._stack(step), out) for step, out in zip(steps, outs, strict=True)]
         ways = {}
         for part in parts:
@@ -275,7 +276,7 @@ class ExpertLowering(Lowering):
                     way(inputs[1], rest, routes, rows, (MODES["add"], 0))
         if act is not None and not gated:
             count = rows * self._width(steps[0].out)
-            self._add("gated_" + act, (blocks(count, 1024),), (*outs, count))
+            self._add("gated_" + act, (blocks(count, 1024),), (*outs, count, *limit))
 
     @staticmethod
     def _alike(parts):

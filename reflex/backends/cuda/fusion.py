@@ -58,13 +58,14 @@ class NormAdd:
 class Experts:
     """One row's way through its experts. mode: store | add (out += scale * sum)."""
 
-    __slots__ = ("act", "down", "gate", "mode", "norm", "out", "route", "router", "scale", "source", "sum", "up")
+    __slots__ = ("act", "down", "gate", "limit", "mode", "norm", "out", "route", "router", "scale", "source", "sum", "up")
 
     def __init__(self, router, route, gate, up, act, down, sum):
         self.source = router.ins[0]
         self.norm = None  # the rmsnorm step applied to `source` on the way, or None
         self.router, self.route = router, route
-        self.gate, self.up, self.act, self.down = gate, up, act, down
+        self.gate, self.up, self.down = gate, up, down
+        self.act, *self.limit = unit_of(act)
         self.sum = sum
         self.mode, self.out, self.scale = "store", sum.out, 1.0
 
@@ -76,6 +77,12 @@ class Experts:
 MOST_SEGMENTS = 3
 ATTENTIONS = ("attention", "latent_attention")  # operations that know one set of rows only
 ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an up do, and their numbers in kernels
+
+
+def unit_of(step):
+    """[unit, its parameters] of a `gated` step: what follows gated_ in the name of its kernel, and what its count."""
+    limit = step.args.get("limit")
+    return ["limited", float(limit)] if limit else [step.args["act"]]
 
 
 def fuse(steps, selecting):
@@ -206,7 +213,7 @@ def _gated(steps, readers, taken, group):
     gate, up, act = steps[readers[0]], steps[readers[1]], steps[i]
     if act.op != "gated" or act.ins != (gate.out, up.out) or _readers(steps, i, up.out):
         return None
-    if act.args["act"] not in ACTIVATIONS:
+    if unit_of(act)[0] not in ACTIVATIONS:
         return None
     taken.add(i)
     group.mode, group.out, group.act = "gated", act.out, act.args["act"]

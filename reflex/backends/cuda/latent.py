@@ -3,20 +3,27 @@ latent cache, the plain way (kernels/cuda/latent_attention.py). Imported for pro
 
 from ...errors import UnsupportedError
 from ...program.records import Step
-from .experts import ExpertLowering
+from ...quant.types import by_id, row_bytes
+from .experts import FLOAT32, ExpertLowering
+from .memory import EXPANDED_AT_ONCE, up
 from .parameters import Own, blocks
 
 MOST_DIMENSIONS = 1024  # kernels/cuda/latent_attention.py
+THREADS, TOKENS = 128, 4  # kernels/cuda/head_transposed.py
+FLOATS = 1  # what expand_* makes of a weight
 
 
 class LatentLowering(ExpertLowering):
     """An ExpertLowering that knows the operations of latent attention too."""
 
     def _step_head_linear(self, step):
+        if step.args.get("transposed"):
+            self._transposed(step)
+            return
         (x, rows), args, tensor = self._at(step.ins[0]), step.args, self.file.tensors[step.weights[0]]
-        heads, head_dim, columns, made = args["heads"], args["head_dim"], tensor.shape[0], tensor.shape[1]
-        out, rest = self._to(step.out, rows), head_dim - columns
-        product = Step("expert_linear", step.out, (step.ins[0], None), (step.weights[0], None), {"used": heads})
+        heads, head_dim, columns, part = args["heads"], args["head_dim"], tensor.shape[0], self._part(step)
+        made, out, rest = part[1], self._to(step.out, rows), head_dim - columns
+        product = Step("expert_linear", step.out, (step.ins[0], None), (step.weights[0], None), {"used": heads, "rows": part})
         self.of_heads = step
         inputs = self._head_halves(x, rows, heads, head_dim, columns, [product])
         whole = self.memory.named(f"made of heads {made * heads}", 4 * self.memory.rows * made * heads) if rest else out
@@ -24,10 +31,39 @@ class LatentLowering(ExpertLowering):
         if rest:
             self._add("head_join", (heads, rows), (whole, x, out, heads, made, head_dim, columns))
 
+    def _transposed(self, step):
+        """Matrices that are stored the other way round: float32 is made of their values first."""
+        (x, rows), args, (kind, columns, _) = self._at(step.ins[0]), step.args, self._size(step)
+        heads, head_dim, stored, (first, used) = args["heads"], args["head_dim"], self._stored(step), self._part(step)
+        weights, width = Own(self._matrix, step), columns + head_dim - used
+        if kind != FLOAT32:
+            count = up(heads * stored * columns, 8)
+            floats = self.memory.named(f"matrices of heads {count}", 4 * count)
+            whole = Own(lambda step: self.memory.weight(self.file.tensors[step.weights[0]]), step)
+            self._add("expand_" + by_id(kind).name, (blocks(count, EXPANDED_AT_ONCE),), (whole, floats, count, FLOATS))
+            weights = floats + 4 * first * columns
+        values = x, weights, self._to(step.out, rows), rows, heads, head_dim, used, columns, stored * columns
+        self._add("head_transposed", (blocks(width, THREADS), heads, blocks(rows, TOKENS)), values)
+
+    def _stored(self, step):
+        """Rows of a head's matrix, as the tensor has them: one below the other, or in a dimension of its own."""
+        tensor = self.file.tensors[step.weights[0]]
+        return tensor.elements // tensor.shape[0] // (step.args["heads"] if step.op == "head_linear" else step.args["used"])
+
+    def _part(self, step):
+        """(first, count) of those rows that are used."""
+        return step.args.get("rows", (0, self._stored(step)))
+
     def _stack(self, step):
-        """Where a layer is copied, what stands for a mixture here has the address of its own step."""
-        matrix, *rest = super()._stack(step)
-        return (Own(self._matrix, self.of_heads) if step.ins[1] is None else matrix, *rest)
+        """What stands for a mixture here may be a part of a tensor, and has the address of its own step where a layer is copied."""
+        if step.ins[1] is not None:
+            return super()._stack(step)
+        (kind, columns, rows), stored = self._size(step), self._stored(step)
+        return Own(self._matrix, self.of_heads), stored * row_bytes(kind, columns), rows, 0, 0, stored
+
+    def _choice(self, parts):
+        step = parts[0][0]
+        return super()._choice(parts) if step.ins[1] is not None else (step.args["used"], step.args["used"])
 
     def _head_halves(self, x, rows, heads, stride, columns, steps):
         """As `_expert_halves`, of inputs that are `stride` floats apart."""

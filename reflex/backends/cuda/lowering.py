@@ -10,13 +10,11 @@ from ...errors import UnsupportedError
 from ...quant.types import by_id
 from ..layers import facts
 from .attention import AttentionLaunches
-from .fusion import fuse
+from .fusion import fuse, unit_of
 from .parameters import COLUMNS, blocks
 from .products import Products
 
 IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
-LACKING = {("attention", "chunk"), ("gated", "limit"), ("head_linear", "transposed")}  # (operation, argument)
-INPUT_HEADS = 4  # that a block of kernels/cuda/attention_inputs.py takes
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -198,7 +196,8 @@ class Lowering(Products, AttentionLaunches):
         self._elementwise("add", step, self._at(step.ins[1])[0], (float(step.args.get("scale", 1.0)),))
 
     def _step_gated(self, step):
-        self._elementwise("gated_" + step.args["act"], step, self._at(step.ins[1])[0], ())
+        act, *limit = unit_of(step)
+        self._elementwise("gated_" + act, step, self._at(step.ins[1])[0], limit)
 
     def _step_unary(self, step):
         parameters = [float(value) for value in step.args.get("parameters", ())]
@@ -232,10 +231,11 @@ def lowering(program):
 
         refuse(program)
         found = type("RecurrentLowering", (Recurrent, found), {})
+    if "streams_begin" in ops:
+        from .residual_streams import ResidualStreams
+
+        found = type("StreamsLowering", (ResidualStreams, found), {})
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
-    lacking += sorted({f"{step.op} with {word}" for step in program.steps for word in step.args if (step.op, word) in LACKING})
-    if any(step.op == "attention" and len(step.ins) == 1 and step.args["heads"] % INPUT_HEADS for step in program.steps):
-        lacking.append(f"attention over the cache of another layer, of heads that are no multiple of {INPUT_HEADS}")
     if lacking:
         raise UnsupportedError(
             f"the cuda backend cannot run architecture {program.architecture}",

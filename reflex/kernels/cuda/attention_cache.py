@@ -128,6 +128,14 @@ def make_copy(dim, slot_at, rest=False):
 
 
 @device
+def window_at(window, position):
+    """The window of a row at `position`: of chunks of c positions, which `window` says as -c, what of its own lies up to the row."""
+    if window < 0:
+        window = int32(position + over(position, int32(-window)) * window + 1)
+    return window
+
+
+@device
 def seen_slots(early, flags, row, window, cells, lists, positions, shared, branches):
     """(rows, own slot, low, count of the first range, branch, 0, 0, 0) of a row; waits for earlier kernels unless `early`."""
     rows = int32(1)
@@ -149,6 +157,7 @@ def seen_slots(early, flags, row, window, cells, lists, positions, shared, branc
             first = int32(shared[row])
             low = int32(positions[row])
     first = int32(min(first, branch))
+    window = window_at(window, low)
     low = int32(max(int32(0), int32(low - window + 1)))
     if window > 0:
         branch = int32(max(branch, int32(own - window + 1)))
@@ -177,6 +186,7 @@ def tree_slots(early, flags, row, window, cells, lists, positions, shared, branc
         if flags & PARTED != 0 and row < cells[PLAIN]:
             rows = int32(0)
     low = int32(0)
+    window = window_at(window, position)
     if window > 0:
         low = int32(max(int32(0), int32(position - window + 1)))
         branch = int32(max(branch, int32(own - window + 1)))

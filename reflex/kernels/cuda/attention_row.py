@@ -12,8 +12,8 @@ adds all of them up in order. Products run on tensor cores with q and the weight
 low part in rows 8 to 15, so that only keys and values are rounded to float16.
 
 q [rows, heads * key_dim] by q_stride; out [rows, heads * value_dim]. sinks [heads], with flag 128. cap 0: no soft cap.
-window 0: all. tile: slots, up to 128: a multiple of 64 (any: of 32). least: tiles that a split takes at least. lists: of
-attention_tree. flags as in attention_inputs, and
+window 0: all, -c: of chunks of c positions the own one. tile: slots, up to 128: a multiple of 64 (any: of 32). least: tiles that a
+split takes at least. lists: of attention_tree. flags as in attention_inputs, and
     32 inputs: rows = 1, and the kernel does the work of attention_inputs: q, k, v are the plain products
     64 early (with inputs): cells, positions, shared, branch, pages and the cache up to first_slot are read before the wait for the
        kernels before this one. Right when none of these was written since the step's first kernel, and that one was launched

@@ -7,16 +7,16 @@
 A block computes 64 rows of one query head, 16 per warp, over the tiles of slots that any of its rows sees; a tile lies in one
 page. q (scaled) and the weights are rounded to float16, sums are float32.
 
-q [rows, heads * dim] by q_stride; out [rows, heads * dim]. cap 0: no soft cap; window 0: all; layer_at in units of 512 bytes.
-sinks [heads], with flag 128 as in attention_row. flags: 16 only the first cells[4] rows are computed. Every key and value of the
-batch is in the cache.
+q [rows, heads * dim] by q_stride; out [rows, heads * dim]. cap 0: no soft cap; window as in attention_row; layer_at in
+units of 512 bytes. sinks [heads], with flag 128 as in attention_row. flags: 16 only the first cells[4] rows are computed. Every key
+and value of the batch is in the cache.
 """
 
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from . import ptx
-from .attention_cache import PARTED, PLAIN, over, page_of
+from .attention_cache import PARTED, PLAIN, over, page_of, window_at
 from .attention_inputs import half_pair
 from .attention_join import HIDDEN, share_beside, sink_of
 from .attention_row import capped, unit_of
@@ -61,9 +61,11 @@ def put_bounds(lows, stops, begins, owns, first_row, rows, window, cells, positi
         begin = int32(branches[token])
         stop = int32(min(int32(shared[token]), begin))
         low = int32(0)
-        if window > 0:
-            low = int32(max(int32(0), int32(positions[token] - window + 1)))
-            begin = int32(max(begin, int32(own - window + 1)))
+        position = int32(positions[token])
+        mine = window_at(window, position)
+        if mine > 0:
+            low = int32(max(int32(0), int32(position - mine + 1)))
+            begin = int32(max(begin, int32(own - mine + 1)))
         if low >= stop:
             low = int32(NOWHERE)
             stop = int32(0)

@@ -61,6 +61,7 @@ def declared():
     for c in CASES:
         rows = c["rows"] if c["branch"] == "tree" else min(c["rows"], 2)
         first = c["first"] + c["rows"] - rows
+        c = {**c, "window": c["window"] or -c.get("chunk", 0)}  # as kernels take it
         sizes = (c[name] for name in ("heads", "kv_heads", "key_dim", "value_dim", "window", "softcap"))
         tree = behind(forks(first - 3, first, rows), first - 3) if c["branch"] == "tree" else None
         a = Attention(rows, first, *sizes, branches=2 * (c["branch"] == "branch"), tree=tree, sinks=c["sinks"])
@@ -88,6 +89,10 @@ def cases():
     yield case("at least two tiles", a, 5, tile=64, least=2)
     a = Attention(1, 300, 4, 2, 64, 64, window=100, softcap=7.0)
     yield case("window and cap", a, 3)
+    for count, chunk in ((257, 64), (256, 64), (260, 100), (1, 7)):
+        a = Attention(1, count - 1, 4, 2, 64, 64, window=-chunk)
+        yield case(f"{count} slots in chunks of {chunk}", a, 3)
+        yield case(f"{count} slots in chunks of {chunk}, early", a, 3, inputs=Inputs(a, 64), flags=EARLY, tolerance=5e-4)
     a = Attention(6, 300, 2, 1, 64, 64, branches=3)
     yield case("branches", a, 4)
     a = Attention(6, 280, 2, 1, 64, 64, branches=3, window=24)
@@ -126,6 +131,8 @@ def trees():
     yield case("tree of long runs", long_runs(40, 130), 3, tile=64, kind="tree")
     yield case("tree in a window", long_runs(40, 130, window=70), 1, tile=64, kind="tree")
     yield case("tree in a narrow window", long_runs(40, 30, window=5, dim=16), 2, kind="tree")
+    yield case("tree in chunks", long_runs(40, 130, window=-32), 1, tile=64, kind="tree")
+    yield case("tree in short chunks", long_runs(40, 30, window=-5, dim=16), 2, kind="tree")
     yield case("tree, dim 128", long_runs(30, 100, dim=128, softcap=5.0), 2, kind="tree")
     yield case("tree, two widths", long_runs(20, 10, dim=33), 1, kind="tree")
     yield case("rows behind the plain ones", long_runs(12, 6, plain=5), 2, kind="tree", flags=16)
