@@ -40,6 +40,7 @@ from reflex.kernels.cuda import (
     expert_tiles_64,
     export,
     gated,
+    head_transposed,
     linear_dot,
     linear_plain,
     linear_rows,
@@ -120,7 +121,7 @@ CHANGES = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forwar
 WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
 OTHERS = "gpt2", "command-r", "stablelm", "olmo2", "apertus", "mistral3", "olmo", "gpt-oss", "qwen2moe", "phimoe"
-OTHERS += "qwen35", "mamba2"
+OTHERS += "qwen35", "mamba2", "gemma3n", "step35", "deepseek2-joined"
 MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product([(n, {}) for n in OTHERS], ("F16",))]
 MODELS += product([("qwen3moe", {**CHANGES, "experts": (8, 2, 256)})], ("F32", "Q8_0", "Q4_K"))
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
@@ -207,7 +208,8 @@ GRIDS = {
     r"embed_\w+": lambda k, v: (ceil(v[3], k.threads), "rows"),
     "(rms|layer)norm|rmsnorm_add|gate_rows": lambda k, v: ("rows",),
     "halves": lambda k, v: ("pairs",),
-    "head_(rms|layer)norm|rope": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
+    "head_layernorm|rope": lambda k, v: (ceil(v[2], k.threads // 32), "rows"),
+    "head_rmsnorm": lambda k, v: (ceil(v[3], k.threads // 32), "rows"),
     "select": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"gated_\w+|add": lambda k, v: (ceil(v[2], 4 * k.threads),),
     "bias|temper": lambda k, v: (ceil(v[2], 4 * k.threads), "rows"),
@@ -233,6 +235,14 @@ GRIDS = {
     "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
     "group_rmsnorm": lambda k, v: (v[2], "rows"),
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
+    "head_join": lambda k, v: (v[3], "rows"),
+    "head_transposed": lambda k, v: (ceil(v[7] + v[5] - v[6], k.threads), v[4], ceil(v[3], head_transposed.TOKENS)),
+    "latent_append": lambda k, v: ("rows",),
+    "latent_attention": lambda k, v: (v[8], "rows"),
+    "streams_(predict|correct|inject)": lambda k, v: (ceil(v[-1], k.threads), "rows"),
+    "streams_level|sparsify": lambda k, v: ("rows",),
+    "gate_heads": lambda k, v: ("heads", "rows"),
+    "weigh": lambda k, v: (ceil(v[2], k.threads), "rows"),
     "logits_stats": lambda k, v: (ceil(v[4], logits.CHUNK), "rows"),
 }
 
@@ -240,7 +250,7 @@ GRIDS = {
 def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
         known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
-        known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "pairs": range(1, rows * experts.MOST_USED + 1)}
+        known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
             for number, goal in zip(grid, (*rule(kernel, values), 1, 1), strict=False):

@@ -13,7 +13,7 @@ from .export import kernel
 
 THREADS = 128
 TOKENS = 4
-AT_ONCE = 8  # weights on their way
+AT_ONCE = 4  # weights on their way
 
 
 @kernel("FFFiiiiii", threads=THREADS)

@@ -1,6 +1,7 @@
-"""Four residual streams, which lie side by side in a row (ops/streams_*.py): s float32[rows, 4, n].
+"""Four residual streams, which lie side by side in a row (ops/streams_*.py): s float32[rows, 4, n]; sparsify (ops/sparsify.py) of
+the gates that models with them have.
 
-streams_level begins and ends them: other streams are brought to the length of the first one. Grid: (rows).
+streams_level begins and ends them: other streams are brought to the length of the first one. Grid of this and of sparsify: (rows).
 streams_predict, streams_correct and streams_inject mix them, column by column. Grid: (ceil(n / 256), rows).
 """
 
@@ -8,26 +9,15 @@ from numba import cuda
 from numba.types import float32, int32, uint32
 
 from . import ptx
-from .export import device, kernel
+from .export import kernel
 from .reductions import block_sum
 
 COUNT = 4
 LEAST = 1e-30  # of a sum of squares that is divided by
-LEVELERS, MIXERS = 512, 256  # threads
+WIDE, MIXERS = 1024, 256  # threads
 
 
-@device
-def squares(x, first, n, tid):
-    """Of the values that a thread has."""
-    total, at = float32(0), tid
-    while at < n:
-        value = x[int32(first + at)]
-        total = ptx.fmaf(value, value, total)
-        at = int32(at + LEVELERS)
-    return total
-
-
-@kernel("FFFiii", threads=LEVELERS)
+@kernel("FFFiii", threads=WIDE)
 def streams_level(x, others, out, n, stride, ending):
     """The first stream of a row is x[row * stride:]; others: float32[rows, 3, n]. out: all four streams or, with `ending`, their
     mean, float32[rows, n]."""
@@ -35,33 +25,39 @@ def streams_level(x, others, out, n, stride, ending):
     ptx.pdl_launch()
     ptx.pdl_wait()
     row, tid = int32(cuda.blockIdx.x), int32(cuda.threadIdx.x)
-    first, beside = int32(row * stride), int32(3 * row * n)
-    total = block_sum(squares(x, first, n, tid), cells)
-    length = float32(total * ptx.rsqrt(max(total, float32(LEAST))))
+    source, start, length = x, int32(row * stride), float32(1)
     stream = int32(0)
-    while stream < COUNT - 1:
-        cuda.syncthreads()  # the cells are read
-        total = block_sum(squares(others, int32(beside + stream * n), n, tid), cells)
+    while stream < COUNT:
+        total, at = float32(0), tid
+        while at < n:
+            value = source[int32(start + at)]
+            total = ptx.fmaf(value, value, total)
+            at = ptx.opaque(int32(at + WIDE))
+        total = block_sum(total, cells)
+        inverse = ptx.rsqrt(max(total, float32(LEAST)))
+        if stream == 0:
+            length, inverse = float32(total * inverse), float32(1)
+        else:
+            inverse = float32(length * inverse)
         if tid == 0:
-            factors[uint32(stream)] = float32(length * ptx.rsqrt(max(total, float32(LEAST))))
-        stream = int32(stream + 1)
-    cuda.syncthreads()
-    f, g, h = factors[0], factors[1], factors[2]
+            factors[uint32(stream)] = inverse
+        source, start = others, int32((3 * row + stream) * n)
+        stream = ptx.opaque(int32(stream + 1))  # once in the code is enough
+        cuda.syncthreads()  # all have read the cells
     at = tid
     while at < n:
-        a = x[int32(first + at)]
-        b = float32(f * others[int32(beside + at)])
-        c = float32(g * others[int32(beside + n + at)])
-        d = float32(h * others[int32(beside + 2 * n + at)])
-        if ending:
-            out[int32(row * n + at)] = float32(float32(0.25) * float32(float32(a + b) + float32(c + d)))
-        else:
-            place = int32(4 * row * n + at)
-            out[place] = a
-            out[int32(place + n)] = b
-            out[int32(place + 2 * n)] = c
-            out[int32(place + 3 * n)] = d
-        at = int32(at + LEVELERS)
+        mean, start = float32(0), int32(row * stride + at)
+        for stream in range(COUNT):
+            source, place = others, int32((3 * row + stream - 1) * n + at)
+            if stream == 0:
+                source, place = x, start
+            value = float32(factors[uint32(stream)] * source[place])
+            mean = float32(mean + value)
+            if ending == 0:
+                out[int32((COUNT * row + stream) * n + at)] = value
+        if ending != 0:
+            out[int32(row * n + at)] = float32(mean * float32(0.25))
+        at = ptx.opaque(int32(at + WIDE))
 
 
 @kernel("FFFi", threads=MIXERS)
@@ -107,3 +103,33 @@ def streams_inject(s, y, n):
         for j in range(1, COUNT):
             own = int32(place + j * n)
             s[own] = float32(s[own] + value)
+
+
+@kernel("Fif", threads=WIDE)
+def sparsify(x, n, deviations):
+    """x: float32[rows, n], becomes max(x - mean - deviations * standard deviation, 0)."""
+    cells = cuda.shared.array(32, float32)
+    ptx.pdl_launch()
+    ptx.pdl_wait()
+    row, tid = int32(cuda.blockIdx.x * n), int32(cuda.threadIdx.x)
+    mean, variance, squared = float32(0), float32(0), int32(0)
+    while squared < 2:
+        total, at = float32(0), tid
+        while at < n:
+            apart = float32(x[int32(row + at)] - mean)
+            if squared != 0:
+                apart = float32(apart * apart)
+            total = float32(total + apart)
+            at = int32(at + WIDE)
+        total = block_sum(total, cells)
+        if squared == 0:
+            mean = float32(total / float32(n))
+        variance = float32(total / float32(n - 1))
+        squared = ptx.opaque(int32(squared + 1))
+        cuda.syncthreads()  # all have read the cells
+    least = ptx.fmaf(deviations, float32(variance * ptx.rsqrt(max(variance, float32(LEAST)))), mean)
+    at = tid
+    while at < n:
+        place = int32(row + at)
+        x[place] = max(float32(x[place] - least), float32(0))
+        at = int32(at + WIDE)

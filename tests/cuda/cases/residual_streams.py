@@ -29,12 +29,13 @@ def mixed(name, one, random, **options):
 
 def cases():
     random = numpy.random.default_rng(1)
-    for one in streams_begin.CASES:
-        one = {**one, "rows": min(one["rows"], 3)}
+    for rows, n in ((1, 1), (2, 33), (1, 1030)):
+        one = {"rows": rows, "n": n}
         yield level(one, random)
         yield level(one, random, ending=True)
+    for one in streams_begin.CASES:
         for name in MIXED:
-            yield mixed(name, one, random)
+            yield mixed(name, {**one, "rows": min(one["rows"], 2)}, random)
 
 
 def bench():
