@@ -129,7 +129,7 @@ def make_copy(dim, slot_at, rest=False):
 
 @device
 def window_at(window, position):
-    """The window of a row at `position`: of chunks of c positions, which `window` says as -c, what of its own lies up to the row."""
+    """The window of a row at `position`. A `window` of -c is chunks of c positions: what of the row's own chunk lies up to it."""
     if window < 0:
         window = int32(position + over(position, int32(-window)) * window + 1)
     return window
