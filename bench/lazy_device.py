@@ -1,23 +1,27 @@
 """Experts that stay in the file against all uploaded at once, on a GPU: the same bits, and the time to a first token.
 
-    python bench/shapes.py qwen3moe-30b-a3b big.gguf; python bench/lazy_device.py big.gguf --reflex $(which reflex) --runs 5
+    python bench/lazy_device.py qwen3moe-30b-a3b kolibri1-78b --folder /mnt/ram --reflex $(which reflex) --runs 5
 
-Builds nothing: cache/ must hold the device's kernels. Cold: spawn to exit of `generate --max-tokens 1`, lazy and eager in turn, on
-prompts of a few tokens and on one of 600. Bits: logits behind prompts of several lengths, each in a process that has asked for
-nothing before, and behind some more tokens one by one; also with memory for a quarter of the experts. A short table comes last.
+Each model is a file, or a shape of bench/shapes.py: such a file is made in --folder and removed behind its measurements (a tmpfs
+holds 47.5 GB sooner than a disk takes them: mount -t tmpfs -o size=60g tmpfs /mnt/ram). Builds nothing: cache/ must hold the
+device's kernels. Cold: spawn to the first byte and to the exit of `generate --max-tokens 1`, lazy and eager in turn, on prompts of
+a few tokens and on one of 600, while another process holds a context. Bits: logits behind prompts of several lengths, each in a
+session that has asked for nothing before, and behind some more tokens one by one; also with memory for a quarter of the experts. A
+short table comes last.
 """
 
 import argparse
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import gpu_models, record, spawn
+from bench import gpu_models, record, shapes, spawn
 from reflex.gguf import reader
 from reflex.open import open_model
 from reflex.tokenizer import load
@@ -26,26 +30,36 @@ WORDS = "The capital of France is"
 SENTENCE = " The quick brown fox jumps over the lazy dog and runs away from the river."
 LENGTHS = 1, 2, 5, 9, 20, 100
 STEPS = 4
-PROMPTS = 2, 5, 9, 16, 600  # tokens
+PROMPTS = 2, 5, 9, 600  # tokens
 WAYS = "lazy", "eager"
+COUNTS = "asked", "fetched", "guessed", "right", "bytes"  # of reflex.backends.cuda.asking.Experts
 
 
 def logits(path, experts, most=""):
     """([logits of every length and step], facts of the lazy way)."""
-    found, facts = [], []
+    found, facts, session = [], [], None
     for length in LENGTHS:
-        file, _, session = open_model(path, "cuda", 2048, experts=experts, expert_memory=most)
+        if session is None:
+            file, _, session = open_model(path, "cuda", 2048, experts=experts, expert_memory=most)
         ids = (session.encode(WORDS) * 20)[:length]
         for step in range(STEPS):
             found.append(gpu_models.rows_of(session, ids) if not step else following(session, ids))
             ids.append(int(found[-1].argmax()))
+        if experts == "eager":
+            continue  # nothing is asked for: one session does for all
         asking = session.plan.experts
         counts = {"device_bytes": session.plan.device_bytes} if most else {}
-        counts |= {name: getattr(asking, name) for name in ("asked", "fetched", "bytes") if asking}
+        counts |= {name: getattr(asking, name) for name in COUNTS if asking}
         facts.append({"tokens": length, **counts})
-        session.close()
-        file.close()
+        session = close(session, file)
+    if session:
+        close(session, file)
     return found, facts
+
+
+def close(session, file):
+    session.close()
+    file.close()
 
 
 def following(session, ids):
@@ -54,10 +68,7 @@ def following(session, ids):
 
 
 def cold(command, path, prompt, runs):
-    """{way: {ms, phases, device_thread}}, interleaved; another process holds a context."""
-    hold = [sys.executable, "-c", gpu_models.HOLD]
-    holder = subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
-    holder.stdout.readline()
+    """{way: {ms, first_ms, phases, device_thread}}, interleaved, and how many times as long eager ones took, pair by pair."""
     first, spent = {way: [] for way in WAYS}, {way: [] for way in WAYS}
     reports = {way: [] for way in WAYS}
     for number in range(runs + 1):
@@ -68,9 +79,7 @@ def cold(command, path, prompt, runs):
                 first[way].append(run.first)
                 spent[way].append(run.exit)
                 reports[way].append((run.phases(), run.beside("device thread")))
-    holder.stdin.close()
-    holder.wait()
-    found = {}
+    found = {"times": record.ratios(first["lazy"], first["eager"])}
     for way in WAYS:
         names = "phases", "device_thread"
         rows = [{name: statistics.median(r[i][name] for r in reports[way]) for name in reports[way][0][i]} for i in range(2)]
@@ -86,43 +95,79 @@ def text_of(tokenizer, tokens):
     return text[:size]
 
 
+def starts(command, path, runs):
+    """{tokens: what `cold` finds} of every prompt; another process holds a context."""
+    file = reader.open_model(path)
+    prompts = [text_of(load(file), length) for length in PROMPTS]
+    tokens = [len(load(file).encode(prompt)) for prompt in prompts]
+    file.close()
+    hold = [sys.executable, "-c", gpu_models.HOLD]
+    holder = subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
+    holder.stdout.readline()
+    found = {str(count): cold(command, path, prompt, runs) for count, prompt in zip(tokens, prompts, strict=True)}
+    holder.stdin.close()
+    holder.wait()
+    return found
+
+
+def measure(name, path, options):
+    """All facts of one model."""
+    file = reader.open_model(path)
+    stacks = sum(tensor.nbytes for tensor_name, tensor in file.tensors.items() if "_exps." in tensor_name)
+    body = {"name": name, "file": Path(path).name, "bytes": file.size, "expert_bytes": stacks}
+    file.close()
+    if options.reflex:
+        body["cold"] = starts(options.reflex, path, options.runs)
+    eager, _ = logits(path, "eager")
+    for key, most in (("", ""), ("_with_a_quarter", stacks // 4)):
+        found, body["asked" + key] = logits(path, "lazy", most)
+        body["equal" + key] = sum(bool((a == b).all()) for a, b in zip(found, eager, strict=True))
+    return body | {"compared": len(eager)}
+
+
+def made(name, folder):
+    """(path, seconds it took) of a shape's file."""
+    path, began = Path(folder) / f"{name}.gguf", time.perf_counter()
+    vocabulary = shapes.made_up(shapes.SHAPES[name][0])
+    shapes.write(name, str(path), vocabulary, shapes.THREADS)
+    return path, time.perf_counter() - began
+
+
+def report(body):
+    number, limited, count = body["equal"], body["equal_with_a_quarter"], body["compared"]
+    print(f"{body['name']}: {number} of {count} logits equal to the bit, with memory for a quarter of the experts {limited}")
+    for facts in body["asked"]:
+        print("  asked", facts)
+    for tokens, found in body.get("cold", {}).items():
+        print(f"  prompt of {tokens} tokens:")
+        for what, key in (("first token", "first_ms"), ("whole process", "ms")):
+            lazy, eager = (found[way][key]["median"] for way in WAYS)
+            print(f"    {what}: lazy {lazy:.0f} ms, eager {eager:.0f} ms, {eager / lazy:.2f} times")
+        print(f"    pair by pair: {found['times']['min']:.2f} to {found['times']['max']:.2f} times")
+        for way in WAYS:
+            rounded = [{name: round(at) for name, at in found[way][part].items()} for part in ("phases", "device_thread")]
+            print(f"    {way} {rounded}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("models", nargs="+", help=f"files, or shapes: {', '.join(shapes.SHAPES)}")
+    parser.add_argument("--folder", default=".", help="where files of shapes are made")
     parser.add_argument("--reflex", default="", help="the installed reflex command, for cold starts")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    body = {"model": {"file": Path(options.model).name, "bytes": Path(options.model).stat().st_size}}
-    lazy, facts = logits(options.model, "lazy")
-    eager, _ = logits(options.model, "eager")
-    file = reader.open_model(options.model)
-    quarter = sum(tensor.nbytes for name, tensor in file.tensors.items() if "_exps." in name) // 4
-    file.close()
-    limited, body["asked_with_a_quarter"] = logits(options.model, "lazy", quarter)
-    body["equal_with_a_quarter"] = [bool((a == b).all()) for a, b in zip(limited, eager, strict=True)]
-    print("with a quarter:", sum(body["equal_with_a_quarter"]), body["asked_with_a_quarter"], flush=True)
-    body["equal"] = [bool((a == b).all()) for a, b in zip(lazy, eager, strict=True)]
-    body["asked"] = facts
-    print("logits equal:", sum(body["equal"]), "of", len(body["equal"]), facts, flush=True)
-    if options.reflex:
-        file = reader.open_model(options.model)
-        tokenizer = load(file)
-        body["cold"] = {}
-        for length in PROMPTS:
-            prompt = text_of(tokenizer, length)
-            tokens = len(tokenizer.encode(prompt))
-            body["cold"][str(tokens)] = cold(options.reflex, options.model, prompt, options.runs)
-        file.close()
-    record.write("lazy-device", "experts asked for against experts uploaded at once", body)
-    number, limited = sum(body["equal"]), sum(body["equal_with_a_quarter"])
-    print(f"logits: {number} of {len(body['equal'])} equal to the bit, with memory for a quarter of the experts {limited}")
-    for name, ways in body.get("cold", {}).items():
-        print(f"prompt of {name} tokens:")
-        for what, key in (("first token", "first_ms"), ("whole process", "ms")):
-            lazy, eager = (ways[way][key]["median"] for way in WAYS)
-            print(f"  {what}: lazy {lazy:.0f} ms, eager {eager:.0f} ms, {eager / lazy:.2f} times")
-        for way in WAYS:
-            print(f"  {way} {ways[way]['phases']} {ways[way]['device_thread']}")
+    bodies = []
+    for model in options.models:
+        if model not in shapes.SHAPES:
+            bodies.append(measure(Path(model).stem, model, options))
+        else:
+            path, seconds = made(model, options.folder)
+            try:
+                bodies.append(measure(model, str(path), options) | {"made_in_s": round(seconds, 1)})
+            finally:
+                path.unlink()
+        report(bodies[-1])
+        record.write("lazy-device", "experts asked for against experts uploaded at once", {"models": bodies})
 
 
 if __name__ == "__main__":

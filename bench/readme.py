@@ -130,12 +130,20 @@ def mixture():
     ours, theirs = results[0], peers[0]["shapes"]["30B-A3B"]
     pairs = (ours["cold"]["awake"]["ms"], "awake_ms"), (ours["decode_100"], "decode_128"), (ours["prompt_512"], "prompt_512")
     cold, decode, prompt = (f"**{mine['median']:.0f}** ({theirs[peer]['median']:.0f})" for mine, peer in pairs)
-    found = lazy[0]["cold"]
-    short, long = ([f"{found[tokens][way]['first_ms']['median']:.0f} ms" for way in ("lazy", "eager")] for tokens in ("5", "600"))
     text = f"A mixture, Qwen3 30B-A3B shapes: cold system1, awake, {cold} ms, decode {decode} tokens/s, prompt 512 {prompt}. "
-    text += "Experts stay in the file until a router asks for them, where a prompt asks for few: behind 5 tokens the first one "
-    text += f"comes after {short[0]}, with all experts uploaded before it after {short[1]}; behind 600, {long[0]} and {long[1]}. "
-    return text + "The logits are the same to the bit, also with device memory for a quarter of the experts (`--expert-memory`).\n"
+    text += "Experts stay in the file until a router asks for them, where a prompt asks for few (`--experts lazy`, the default); "
+    text += "else all are uploaded at once:\n\n"
+    rows = []
+    for model in lazy[0]["models"]:
+        for tokens, found in model["cold"].items():
+            mine, other = (found[way]["first_ms"]["median"] for way in ("lazy", "eager"))
+            rows.append([f"{model['name']}, {model['bytes'] / 1e9:.1f} GB", tokens, f"**{mine:.0f}**", f"{other:.0f}"])
+            rows[-1].append(f"{other / mine:.2f}")
+    text += table(["shapes", "tokens of the prompt", "lazy: first token, ms", "eager, ms", "times"], rows)
+    count = lazy[0]["models"][0]["cold"]["5"]["lazy"]["first_ms"]["n"]
+    text += f"\nFirst token: process start to the first byte of `generate`, awake; medians of {count}, in turn. The logits are the "
+    text += "same to the bit, also with device memory for a quarter of the experts (`--expert-memory`). "
+    return text + measured_on(lazy) + "\n"
 
 
 def drawing():

@@ -13,6 +13,7 @@ with `pre`, `tokens`, `types`, `merges` and, where they are wanted, `bos`, `eos`
 import argparse
 import json
 import lzma
+import mmap
 import os
 import struct
 import sys
@@ -26,6 +27,7 @@ F32, Q4_K, Q6_K = 0, 12, 14
 BLOCK, NBYTES = 256, {Q4_K: 144, Q6_K: 210}  # values and bytes of a block
 TILE = 40009  # blocks; prime, so that no tensor repeats with the period of its rows
 PIECE = 32 << 20  # bytes that one thread writes at a time
+THREADS = min(16, os.cpu_count() or 1)
 ALIGNMENT = 32
 SHAPES = {  # architecture, layers, width, feed-forward, heads, key heads, (experts, used, width of one), tied
     "qwen3-0.6b": ("qwen3", 28, 1024, 3072, 16, 8, (), True),
@@ -33,8 +35,19 @@ SHAPES = {  # architecture, layers, width, feed-forward, heads, key heads, (expe
     "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, (), False),
     "qwen3moe-30b-a3b": ("qwen3moe", 48, 2048, 6144, 32, 4, (128, 8, 768), False),
     "qwen3moe-tiny": ("qwen3moe", 4, 512, 1024, 8, 2, (16, 4, 256), False),
+    "kolibri1-78b": ("kolibri1", 50, 2560, 512, 48, 4, (384, 6, 512), False),
 }
 HEAD, VOCABULARY, MERGES, CONTEXT, BASE, EPSILON = 128, 151936, 151387, 40960, 1e6, 1e-6  # of all of them
+OWN = {  # what an architecture has beside
+    "kolibri1": {
+        "tokens": ("kolibri1", 128000, 127648),  # pre-tokenizer, tokens, merges
+        "shared": 512,  # width of an expert that every token uses
+        "norms": ("post_attention_norm", "post_ffw_norm"),
+        "biased": True,  # the choice of experts
+        "window": (513, 5),  # tokens that a layer sees, but for every so manieth
+        "keys": {"rope.freq_base": 1e4, "expert_shared_count": 1, "expert_gating_func": 5, "expert_weights_norm": False},
+    },
+}
 
 
 def finer(layer, layers):
@@ -44,13 +57,14 @@ def finer(layer, layers):
 
 def tensors(name):
     """Every tensor as (name, dimensions fastest first, format)."""
-    _, layers, width, hidden, heads, kv_heads, experts, tied = SHAPES[name]
+    architecture, layers, width, hidden, heads, kv_heads, experts, tied = SHAPES[name]
+    own, vocabulary = OWN.get(architecture, {}), tokens_of(architecture)[1]
     if not tied:
-        yield "output.weight", (width, VOCABULARY), Q6_K
-    yield "token_embd.weight", (width, VOCABULARY), Q6_K if tied else Q4_K
+        yield "output.weight", (width, vocabulary), Q6_K
+    yield "token_embd.weight", (width, vocabulary), Q6_K if tied else Q4_K
     for i in range(layers):
         start, mixed = f"blk.{i}.", Q6_K if finer(i, layers) else Q4_K
-        for role in ("attn_norm", "ffn_norm"):
+        for role in ("attn_norm", "ffn_norm", *own.get("norms", ())):
             yield f"{start}{role}.weight", (width,), F32
         for role in ("attn_q_norm", "attn_k_norm"):
             yield f"{start}{role}.weight", (HEAD,), F32
@@ -63,10 +77,34 @@ def tensors(name):
             count, _, hidden = experts
             suffix, stack = "_exps", (count,)
             yield start + "ffn_gate_inp.weight", (width, count), F32
+            if own.get("biased"):
+                yield start + "exp_probs_b.bias", (count,), F32
+        if shared := own.get("shared"):
+            yield f"{start}ffn_gate_shexp.weight", (width, shared), Q4_K
+            yield f"{start}ffn_up_shexp.weight", (width, shared), Q4_K
+            yield f"{start}ffn_down_shexp.weight", (shared, width), mixed
         yield f"{start}ffn_gate{suffix}.weight", (width, hidden, *stack), Q4_K
         yield f"{start}ffn_up{suffix}.weight", (width, hidden, *stack), Q4_K
         yield f"{start}ffn_down{suffix}.weight", (hidden, width, *stack), mixed
     yield "output_norm.weight", (width,), F32
+
+
+def tokens_of(architecture):
+    """(pre-tokenizer, tokens, merges) of an architecture's vocabulary."""
+    return OWN.get(architecture, {}).get("tokens", ("qwen2", VOCABULARY, MERGES))
+
+
+def special(architecture, layers):
+    """Keys of one architecture alone."""
+    own = OWN.get(architecture, {})
+    keys = dict(own.get("keys", {}))
+    if "shared" in own:
+        keys["expert_shared_feed_forward_length"] = own["shared"]
+    if "window" in own:
+        size, every = own["window"]
+        keys["attention.sliding_window"] = size
+        keys["attention.sliding_window_pattern"] = [bool((layer + 1) % every) for layer in range(layers)]
+    return keys
 
 
 def metadata(name, vocabulary):
@@ -88,6 +126,7 @@ def metadata(name, vocabulary):
     }
     if experts:
         own |= dict(zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), experts, strict=True))
+    own |= special(architecture, layers)
     keys |= {f"{architecture}.{key}": value for key, value in own.items()}
     words = {"model": "gpt2", "pre": vocabulary["pre"], "tokens": vocabulary["tokens"], "token_type": vocabulary["types"]}
     words |= {"merges": vocabulary["merges"], "add_bos_token": False}
@@ -101,25 +140,26 @@ def metadata(name, vocabulary):
 # ---- vocabulary --------------------------------------------------------------------------------------------
 
 
-def made_up():
+def made_up(architecture=""):
     """A valid byte-level vocabulary: 256 bytes, tokens that join two earlier ones, three control tokens, unused padding."""
+    kind, size, most = tokens_of(architecture)
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]
     random = numpy.random.default_rng(5)
     tokens, known, merges = list(letters), set(letters), []
-    while len(merges) < MERGES:
-        for a, b in random.integers(0, len(tokens), (MERGES, 2)).tolist():
+    while len(merges) < most:
+        for a, b in random.integers(0, len(tokens), (most, 2)).tolist():
             joined = tokens[a] + tokens[b]
-            if len(joined) < 16 and joined not in known and len(merges) < MERGES:
+            if len(joined) < 16 and joined not in known and len(merges) < most:
                 known.add(joined)
                 tokens.append(joined)
                 merges.append(f"{tokens[a]} {tokens[b]}")
     kinds, end = [1] * len(tokens), len(tokens)
     tokens += ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokens += [f"[PAD{i}]" for i in range(len(tokens), VOCABULARY)]
-    kinds += [3] * 3 + [5] * (VOCABULARY - end - 3)
-    return {"pre": "qwen2", "tokens": tokens, "types": kinds, "merges": merges, "bos": end, "eos": end + 2}
+    tokens += [f"[PAD{i}]" for i in range(len(tokens), size)]
+    kinds += [3] * 3 + [5] * (size - end - 3)
+    return {"pre": kind, "tokens": tokens, "types": kinds, "merges": merges, "bos": end, "eos": end + 2}
 
 
 def read_vocabulary(path):
@@ -180,7 +220,7 @@ def text(value):
 
 
 def encoded(value):
-    """Type and value of a key: bool, u32, f32, string, or an array of strings or i32."""
+    """Type and value of a key: bool, u32, f32, string, or an array of bools, strings or i32."""
     if isinstance(value, bool):
         return struct.pack("<IB", 7, value)
     if isinstance(value, int):
@@ -189,6 +229,8 @@ def encoded(value):
         return struct.pack("<If", 6, value)
     if isinstance(value, str):
         return struct.pack("<I", 8) + text(value)
+    if isinstance(value[0], bool):
+        return struct.pack("<IIQ", 9, 7, len(value)) + bytes(value)
     if isinstance(value[0], str):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(text, value))
     return struct.pack("<IIQ", 9, 5, len(value)) + numpy.array(value, "<i4").tobytes()
@@ -213,38 +255,46 @@ def plan(name, vocabulary):
     return header, [(*tensor, len(header) + offset) for *tensor, offset in placed], len(header) + at
 
 
-def fill(file, tile, at, size, phase):
-    """Writes `size` bytes at `at` that continue the endless repetition of `tile` from byte `phase`."""
-    phase %= len(tile)
-    while size:
-        piece = tile[phase : phase + size]
-        written = os.pwrite(file, piece, at)
-        at, size, phase = at + written, size - written, (phase + written) % len(tile)
+def fill(target, tile, phase):
+    """Writes over `target` the endless repetition of `tile` from byte `phase`; both are uint8 arrays."""
+    at = 0
+    while at < len(target):
+        piece = tile[(phase + at) % len(tile) :][: len(target) - at]
+        target[at : at + len(piece)] = piece
+        at += len(piece)
 
 
 def write(name, path, vocabulary, threads):
-    """Writes the file; returns its bytes."""
+    """Writes the file, through a mapping: a file takes one `write` at a time, but page faults of all threads; returns its bytes."""
     header, placed, total = plan(name, vocabulary)
+    room = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    if total > room.f_bavail * room.f_frsize:  # a page that has no place ends the process
+        sys.exit(f"{path}: {total} bytes are needed, {room.f_bavail * room.f_frsize} are free")
     tiles = {}
     for tensor, shape, kind, _ in placed:
         key = kind, deviation(tensor, shape[0])
         if kind != F32 and key not in tiles:
-            blocks = TILES[kind](numpy.random.default_rng(len(tiles)), key[1])
-            tiles[key] = memoryview(numpy.ascontiguousarray(blocks)).cast("B")
-    with open(path, "wb") as file, ThreadPoolExecutor(threads) as pool:
+            tiles[key] = numpy.ascontiguousarray(TILES[kind](numpy.random.default_rng(len(tiles)), key[1])).reshape(-1)
+    with open(path, "w+b") as file:
         file.truncate(total)
-        jobs = [pool.submit(os.pwrite, file.fileno(), header, 0)]
+        mapping = mmap.mmap(file.fileno(), total)
+    data, jobs = numpy.frombuffer(mapping, numpy.uint8), []
+    with ThreadPoolExecutor(threads) as pool:
+        data[: len(header)] = numpy.frombuffer(header, numpy.uint8)
         for tensor, shape, kind, at in placed:
             size = nbytes(shape, kind)
             if kind == F32:
-                jobs.append(pool.submit(os.pwrite, file.fileno(), plain(tensor, shape).tobytes(), at))
+                data[at : at + size] = plain(tensor, shape).reshape(-1).view(numpy.uint8)
                 continue
-            tile = tiles[kind, deviation(tensor, shape[0])]
-            phase = zlib.crc32(tensor.encode()) % TILE * NBYTES[kind]
+            tile, phase = tiles[kind, deviation(tensor, shape[0])], zlib.crc32(tensor.encode()) % TILE * NBYTES[kind]
             for first in range(0, size, PIECE):
-                jobs.append(pool.submit(fill, file.fileno(), tile, at + first, min(PIECE, size - first), phase + first))
+                end = min(first + PIECE, size)
+                jobs.append(pool.submit(fill, data[at + first : at + end], tile, phase + first))
         for job in jobs:
             job.result()
+    jobs.clear()
+    del data, job
+    mapping.close()
     return total
 
 
@@ -253,10 +303,10 @@ def main():
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("out")
     parser.add_argument("--vocabulary", help="a real one, JSON compressed by xz")
-    parser.add_argument("--threads", type=int, default=min(16, os.cpu_count() or 1))
+    parser.add_argument("--threads", type=int, default=THREADS)
     options = parser.parse_args()
     began = time.perf_counter()
-    vocabulary = read_vocabulary(options.vocabulary) if options.vocabulary else made_up()
+    vocabulary = read_vocabulary(options.vocabulary) if options.vocabulary else made_up(SHAPES[options.shape][0])
     total = write(options.shape, options.out, vocabulary, options.threads)
     print(f"{options.out}: {options.shape}, {total} bytes in {time.perf_counter() - began:.1f} s")
 

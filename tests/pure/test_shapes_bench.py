@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 from gguf.quants import dequantize
+from kolibri import Kolibri
 from llama import Llama
 from test_families import Tiny, distance, feed
 
@@ -25,6 +26,9 @@ def small(monkeypatch):
         monkeypatch.setattr(shapes, name, value)
     monkeypatch.setitem(shapes.SHAPES, "dense", ("qwen3", 8, 256, 512, 2, 1, (), True))
     monkeypatch.setitem(shapes.SHAPES, "mixed", ("qwen3moe", 2, 256, 512, 2, 1, (8, 2, 256), False))
+    monkeypatch.setitem(shapes.SHAPES, "windowed", ("kolibri1", 5, 256, 512, 2, 1, (8, 2, 256), False))
+    own = {"tokens": ("kolibri1", 400, 100), "shared": 256, "window": (9, 5)}
+    monkeypatch.setitem(shapes.OWN, "kolibri1", shapes.OWN["kolibri1"] | own)
 
 
 @pytest.mark.parametrize("name", ["dense", "mixed"])
@@ -39,6 +43,25 @@ def test_a_file_computes_what_llama_cpp_computes_of_it(small, tmp_path, name):
     tokenizer = load(model.file)
     assert tokenizer.decode(tokenizer.encode("Hello, world")) == b"Hello, world"
     model.file.close()
+
+
+def test_a_file_computes_what_the_description_says(small, tmp_path):
+    """Kolibri 1, which llama.cpp does not know."""
+    path = tmp_path / "m.gguf"
+    assert shapes.write("windowed", str(path), shapes.made_up("kolibri1"), 2) == path.stat().st_size
+    model, ids = Tiny(path), [5, 300, 17, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+    oracle = Kolibri(path)
+    assert distance(feed(model.plan(), ids), oracle.logits(ids)) < 0.01
+    assert len({expert for rows in oracle.chosen for row in rows for expert in row.tolist()}) == 8  # the router chooses
+    oracle.close()
+    model.file.close()
+
+
+def test_a_file_that_has_no_room_is_one_line(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(shapes.os, "statvfs", lambda path: type("Room", (), {"f_bavail": 1, "f_frsize": 4096}))
+    with pytest.raises(SystemExit, match="bytes are needed, 4096 are free"):
+        shapes.write("dense", str(tmp_path / "m.gguf"), shapes.made_up(), 1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_blocks_have_the_deviation_asked_for(small, tmp_path):
@@ -57,7 +80,8 @@ def test_blocks_have_the_deviation_asked_for(small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, gigabytes, parameters", [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9)]
+    "name, gigabytes, parameters",
+    [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9), ("kolibri1-78b", 47.5, 78e9)],
 )
 def test_the_sizes_are_those_of_the_models(name, gigabytes, parameters):
     total = sum(shapes.nbytes(shape, kind) for _, shape, kind in shapes.tensors(name))
@@ -68,7 +92,8 @@ def test_the_sizes_are_those_of_the_models(name, gigabytes, parameters):
 @pytest.mark.parametrize("name", shapes.SHAPES)
 def test_every_shape_is_a_model_that_this_engine_runs(monkeypatch, tmp_path, name):
     """The header alone, with a hole where the weights would be."""
-    vocabulary = {"pre": "qwen2", "tokens": ["a"] * shapes.VOCABULARY, "types": [1] * shapes.VOCABULARY, "merges": ["a a"]}
+    kind, size, _ = shapes.tokens_of(shapes.SHAPES[name][0])
+    vocabulary = {"pre": kind, "tokens": ["a"] * size, "types": [1] * size, "merges": ["a a"]}
     header, _, total = shapes.plan(name, vocabulary)
     with open(tmp_path / "m.gguf", "wb") as file:
         file.write(header)

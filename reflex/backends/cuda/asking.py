@@ -6,16 +6,21 @@ that the launches, and every bit of their results, are the same.
 
 Where memory for experts is limited, a layer has fewer slots than experts: launches then see slots in place of experts, and the
 expert that was not asked for longest leaves. A batch that asks for more than there are slots has its products computed in rounds,
-each for the pairs of a row and an expert that are there. Called by backend.py and gpu.py for programs with experts.
+each for the pairs of a row and an expert that are there.
+
+Without a limit the router of the next layer is asked as well what it thinks of this layer's rows: experts that it would choose are
+copied while nothing else is, and what has not been begun when it really chooses is forgotten. Called by backend.py and gpu.py for
+programs with experts.
 """
 
 from ... import native
 from ...errors import InvalidInputError, UnsupportedError
+from ..layers import facts
+from .driver import call
 from .gpu import BIASES, STACK
 from .shard import Shard
 
 MOST_SHARE = 0.75  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
-BUFFER = 1 << 20  # bytes copied at once, at most
 
 
 def share(file, most, weights):
@@ -39,6 +44,25 @@ def share(file, most, weights):
     return {name: min(slots, tensor.shape[-1]) for name, tensor in stacks.items()}
 
 
+def following(program, tensors):
+    """{id of a step: the step of the next layer with experts} for steps `route`, the routers before them and the norms before
+    those, where the next router can be asked about the input of this one's: all sizes and rules are the same."""
+    chains, wrote = [], {}
+    for step in program.steps:
+        if step.op == "route":
+            router = wrote[step.ins[0]]
+            norm = wrote.get(router.ins[0])
+            chains.append([step, router, *([norm] if norm and norm.op == "rmsnorm" else [])])
+        wrote[step.out] = step
+
+    known = [[facts([step], tensors) for step in chain] for chain in chains]
+    found = {}
+    for i in range(len(chains) - 1):
+        if known[i] == known[i + 1]:
+            found.update(zip(map(id, chains[i]), chains[i + 1], strict=True))
+    return found
+
+
 class Mixture:
     """The experts of one layer: what they are made of and which are on the device."""
 
@@ -48,6 +72,8 @@ class Mixture:
         self.slots = slots
         self.here = {}  # expert -> its slot, in the order in which they were asked for last
         self.parts = []  # (Shard, offset in the file, offset in the area of the weights, bytes of one expert)
+        self.next = None  # Mixture whose router is asked ahead
+        self.table = None  # the same for a Copier
 
     def rounds(self, chosen):
         """The chosen experts in as many lists as it takes, those that are here first: they need no copy."""
@@ -72,19 +98,25 @@ class Mixture:
                 missing.append((expert, slot))
         return missing
 
+    def bytes_of(self, count):
+        return count * sum(size for *_, size in self.parts)
+
 
 class Experts:
-    """All mixtures of a program. `asked`, `fetched`, `bytes`: experts chosen by batches, those copied, and what that took."""
+    """All mixtures of a program. `asked`: experts chosen by batches; `fetched`, `bytes`: those copied for it, and what that took;
+    `guessed`, `right`: those copied before they were asked for, and how many of them then were."""
 
     def __init__(self, gpu, program, rows):
         """`rows`: of the largest batch."""
         self.gpu = gpu
         self.shards = [Shard(header) for header in gpu.file.shards]
         self.mixtures = {}  # id of a step `route` -> Mixture
-        self.asked = self.fetched = self.bytes = 0
+        self.asked = self.fetched = self.bytes = self.guessed = self.right = 0
         self._rows = rows
         self._copier = None
-        self._routes = self._seen = 0  # what a router wrote, in pinned memory; the same with slots in place of experts
+        self._routes = self._seen = self._guesses = 0  # in pinned memory: what a router wrote, the same with slots in place of
+        # experts, what the next one would write
+        self._guess = None  # (Mixture, experts in the order in which they were offered, pieces of each)
         for step in program.steps:
             if step.op == "route":
                 route = step
@@ -95,6 +127,12 @@ class Experts:
                     elif gpu.slots:
                         remedy = "leave --expert-memory out"
                         raise UnsupportedError("these experts cannot come and go", "stacks of the model", name, remedy=remedy)
+        for mixture in self.mixtures.values():
+            numbers = [number for shard, *rest in mixture.parts for number in (shard.descriptor, *rest)]
+            mixture.table = (native.Int64 * len(numbers))(*numbers)
+        for at, step in following(program, gpu.file.tensors).items():
+            if at in self.mixtures:
+                self.mixtures[at].next = self.mixtures.get(id(step))
 
     def _add(self, route, tensor):
         mixture = self.mixtures.get(id(route))
@@ -117,12 +155,7 @@ class Experts:
     def run(self, plan, shape):
         """Queue the launches of a batch."""
         if self._copier is None:
-            from .fetch import Copier
-
-            self._copier = Copier(plan.device)
-            widest = max(2 * mixture.used for mixture in self.mixtures.values())
-            self._routes = plan.device.pinned(8 * self._rows * widest)
-            self._seen = self._routes + 4 * self._rows * widest
+            self._begin(plan.device)
         parts = [(-1, shape.first, shape.last)]
         if not plan.arrived:
             parts = shape.parts or parts
@@ -133,6 +166,16 @@ class Experts:
             row = end
         self._through(plan, shape.chain, parts, row, shape.last)
 
+    def _begin(self, device):
+        from .fetch import ASKED, GUESSED, Counter
+
+        self._copier, self._device = self.gpu.copier, device
+        self._lanes = [(ASKED, Counter()), (GUESSED, Counter())]
+        self._events = self._copier.events()
+        size = 8 * self._rows * max(mixture.used for mixture in self.mixtures.values())
+        self._routes = device.pinned(3 * size)
+        self._seen, self._guesses = self._routes + size, self._routes + 2 * size
+
     def _through(self, plan, chain, parts, row, last):
         """Queue rows [row, last) of a chain, each part behind the weights it needs."""
         for mark, begun, end in parts:
@@ -142,17 +185,22 @@ class Experts:
                     self.gpu.upload.wait(mark)
                 chain.run(first, until)
 
-    def _ask(self, plan, compute, step, routes, rows):
+    def _ask(self, plan, compute, step, routes, rows, guesses):
         """Have the experts on the device that `rows` rows were routed to by `step`, which wrote `routes`, and call `compute` for
-        them: more than once where they have too few slots."""
+        them: more than once where they have too few slots. `guesses`: where the router of the next layer wrote what it would choose
+        for the same rows, or 0."""
         mixture, device = self.mixtures[id(step)], plan.device
+        guesses = mixture.next and guesses
         used, limited = mixture.used, mixture.slots < mixture.experts
         size, address = 2 * rows * used, plan.address(routes)
         device.copy_out(self._routes, address, 4 * size)
+        if guesses:
+            device.copy_out(self._guesses, plan.address(guesses), 4 * size)
         device.synchronize()
         asked, seen = (native.view(at, size, "f") for at in (self._routes, self._seen))
         pairs = [at for first in range(used, size, 2 * used) for at in range(first, first + used)]
         chosen = [int(asked[at]) for at in pairs]
+        waiting = self._end_guess(set(chosen))
         rounds = mixture.rounds(set(chosen))
         self.asked += sum(map(len, rounds))
         if limited:
@@ -161,9 +209,9 @@ class Experts:
             if number:
                 device.synchronize()  # until the slots are free, and the list of the round before was copied
             missing = mixture.seat(wanted)
-            self.fetched += len(missing)
-            if missing:
-                self._copier.run(self._pieces(mixture, missing))
+            self._fetch(mixture, missing, waiting and not number)
+            if guesses and not number:
+                self._begin_guess(mixture.next, pairs, used)
             if limited:
                 slots = {expert: mixture.here[expert] for expert in wanted}
                 for at, expert in zip(pairs, chosen, strict=True):
@@ -173,21 +221,47 @@ class Experts:
         if limited:
             device.copy_in(address, self._routes, 4 * size)  # whoever reads them next wants experts
 
-    def _pieces(self, mixture, missing):
-        """(device address, Shard, offset in its file, bytes) of what experts are made of, none larger than BUFFER."""
-        pieces = []
-        for shard, offset, place, size in mixture.parts:
-            self.bytes += size * len(missing)
-            for expert, slot in missing:
-                source, target = offset + expert * size, self.gpu.base + place + slot * size
-                for at in range(0, size, BUFFER):
-                    pieces.append((target + at, shard, source + at, min(BUFFER, size - at)))
-        return pieces
+    def _fetch(self, mixture, missing, waiting):
+        """Let the device's stream wait for the missing experts, and for those that were guessed (`waiting`)."""
+        (asked, counter), (_, guessed) = self._lanes
+        if missing:
+            self.fetched += len(missing)
+            self.bytes += mixture.bytes_of(len(missing))
+            self._copier.offer(asked, mixture.table, self.gpu.base, missing, counter)
+            self._copier.queued(counter)
+        if waiting:
+            self._copier.queued(guessed)
+        if missing or waiting:
+            self._copier.gather(self._device.stream, self._events)
+
+    def _begin_guess(self, mixture, pairs, used):
+        """Offer the experts that the next router would choose, the first choices of all rows first."""
+        found = native.view(self._guesses, pairs[-1] + 1, "f")
+        order = [int(found[at]) for first in range(used) for at in pairs[first::used]]
+        wanted = [expert for expert in dict.fromkeys(order) if 0 <= expert < mixture.experts and expert not in mixture.here]
+        if wanted:
+            lane, counter = self._lanes[1]
+            pieces = self._copier.offer(lane, mixture.table, self.gpu.base, [(expert, expert) for expert in wanted], counter)
+            self._guess = mixture, wanted, pieces // len(wanted)
+
+    def _end_guess(self, chosen):
+        """Forget what was guessed and not begun; what was copied whole is here. Returns whether copies may be under way."""
+        if self._guess is None:
+            return False
+        (mixture, wanted, each), self._guess = self._guess, None
+        taken = len(wanted) * each - self._copier.withdraw(*self._lanes[1])
+        whole = wanted[: taken // each]
+        mixture.seat(whole)
+        self.guessed += len(whole)
+        self.right += len(chosen.intersection(whole))
+        self.bytes += mixture.bytes_of(len(whole))
+        return taken > 0
 
     def close(self):
         if self._copier is not None:
-            self._copier.close()
-            self._copier.device.free_pinned(self._routes)
+            for event in self._events:
+                call("cuEventDestroy_v2", event)
+            self._device.free_pinned(self._routes)
             self._copier = None
         for shard in self.shards:
             shard.close()

@@ -113,6 +113,13 @@ class Device:
     def free_pinned(self, address):
         call("cuMemFreeHost", address)
 
+    def pin(self, address, size):
+        """Let the device read and write anonymous memory of this process directly, until `unpin`."""
+        call("cuMemHostRegister_v2", address, size, 0)
+
+    def unpin(self, address):
+        call("cuMemHostUnregister", address)
+
     def copy_in(self, target, source, size):
         """Queue a copy from host memory; pinned memory must stay unchanged until a synchronize."""
         call("cuMemcpyHtoDAsync_v2", target, source, size, self.stream)

@@ -36,6 +36,7 @@ class ExpertLowering(Lowering):
     """A Lowering that knows Experts records, and their steps one by one."""
 
     arranged = None  # (routes, pairs per tile) for which the latest expert_order was launched
+    ahead = None  # {id of a step of a router: the same step of the next layer} where that can be asked ahead, see asking.py
 
     # ---- steps ----
 
@@ -46,10 +47,10 @@ class ExpertLowering(Lowering):
         self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
         self._stop(step, routes, rows)
 
-    def _stop(self, step, routes, rows):
+    def _stop(self, step, routes, rows, guesses=0):
         """What follows, up to `_stopped`, uses the experts that `step` has chosen."""
         if self.asking:
-            self.stops.append([len(self.chain), len(self.chain), step, routes, rows])
+            self.stops.append([len(self.chain), len(self.chain), step, routes, rows, guesses])
 
     def _stopped(self):
         if self.asking:
@@ -96,7 +97,7 @@ class ExpertLowering(Lowering):
         settings = self._route_settings(record.route, self._width(record.router.out))
         if routed or self.asking:
             self._add("route", (blocks(rows, 4),), (logits, *settings, rows, routes))
-        self._stop(record.route, routes, rows)
+        self._stop(record.route, routes, rows, self._guess(record, source, rows) if self.asking else 0)
         hidden = self._to(record.gate.out, rows)
         if quick_gate:
             choice = logits, routes, int(routed), *settings[2:7]
@@ -203,24 +204,49 @@ class ExpertLowering(Lowering):
         if kind != FLOAT32 or columns % 4:
             self._linear(Linear(record.source, [step], record.norm))
             return out
-        values = (*source, Own(self._matrix, step), *self._own_bias(step), out)
+        self._ask_router((*source, Own(self._matrix, step), *self._own_bias(step), out), experts, rows)
+        return out
+
+    def _ask_router(self, values, experts, rows):
         if rows == 1 and not self.reach:
             self._add("router_row", (experts,), values)
         else:
             self._add("router_rows", (blocks(experts, 16), blocks(rows, 8)), (*values, experts, rows))
-        return out
+
+    def _guess(self, record, source, rows):
+        """What the next layer's router would choose for the rows of this one; returns where that is written, 0 where it is not
+        asked. A layer that is like this one but has no such next asks its own again, and no one reads that."""
+        (kind, columns, experts), route, m = self._size(record.router), record.route, self.memory
+        if self.ahead is None:
+            from .asking import following
+
+            self.ahead = following(self.program, self.file.tensors)
+        steps = [route, record.router, *([record.norm] if record.norm else [])]
+        if m.layout.begins or kind != FLOAT32 or columns % 4 or not all(id(step) in self.ahead for step in steps):
+            return 0
+
+        def own(word, step):
+            return Own(lambda here: word(self.ahead.get(id(here), here)), step)
+
+        norm = (own(self._weight(0), record.norm), *source[2:4]) if record.norm else (0, 0, 0.0)
+        bias = (own(self._bias, record.router), 1) if record.router.weights[1] else (0, 0)
+        logits = m.named(f"guessed logits {experts}", 4 * m.rows * experts)
+        routes = m.named(f"guesses {route.args['used']}", 8 * m.rows * route.args["used"])
+        self._ask_router((source[0], *norm, columns, own(self._matrix, record.router), *bias, logits), experts, rows)
+        self._add("route", (blocks(rows, 4),), (logits, *self._route_settings(route, experts, own), rows, routes))
+        return routes
 
     def _own_bias(self, step):
         return (Own(self._bias, step), 1) if step.weights[1] else (0, 0)
 
-    def _route_settings(self, step, experts):
+    def _route_settings(self, step, experts, own=Own):
         """Parameters of the choice, from the bias on."""
         args = step.args
         used, groups = args["used"], args.get("groups", 0)
         if experts > MOST_EXPERTS or used > MOST_USED or groups > MOST_GROUPS:
             need = f"at most {MOST_USED} of {MOST_EXPERTS} experts in {MOST_GROUPS} groups"
             raise UnsupportedError("too many experts for the cuda backend", need, f"{used} of {experts} in {groups}")
-        bias = (Own(self._weight(0), step), 1) if step.weights[0] else (0, 0)
+        bias = (own(self._weight(0), step), 1) if step.weights[0] else (0, 0)
         gating, renormalize = GATINGS[args["gating"]], int(args["renormalize"])
         return (*bias, experts, used, gating, renormalize, float(args["scale"]), groups, args.get("groups_used", 0))
 

@@ -1,109 +1,146 @@
-"""Pieces of model files into device memory at once, by several threads through pinned buffers. Called by asking.py."""
+"""Pieces of model files into device memory, by threads with pinned buffers that stay in native code (kernels/host/fetch.py).
+
+Pieces are offered in lanes: what a router asked for goes before weights that all tokens need, and those before what is only guessed
+to be asked for next. Called by upload.py and asking.py.
+"""
 
 import _thread
-from posix import sched_getaffinity
+from posix import readlink, sched_getaffinity
 
 from ... import native
-from ...errors import ModelFileError, OutOfMemoryError
-from ...native import Int64
+from ...errors import ModelFileError, OutOfMemoryError, ReflexError
+from ...native import Int64, libc
 from . import driver
-from .asking import BUFFER
 from .driver import call, word
-from .upload import NO_TIMING
 
-BUFFERS, THREADS = 2, 8  # buffers of a thread (kernels/host/fetch.py); most threads
-PIECES = 8192  # copied by one call
-PREAD = {"x86_64": 17, "aarch64": 67}  # system calls
-ENDED = 1 << 31  # status of fetch_pieces
+NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+BUFFER, BUFFERS = 1344 << 10, 2  # bytes; buffers of a thread
+PIECE, AT_ONCE = 1344 << 10, 1  # bytes of a piece, pieces of a batch, at most
+THREADS, GUESSING = 8, 4  # threads, at most; those of them that also copy what is only guessed
+STREAMS = 1  # for copies
+ASKED, DENSE, GUESSED = range(3)  # lanes
+OVER, PROBLEM, DESK_BYTES = 64, 128, 1024 + 3 * 8192 * 40  # of a desk
+ENDED, REFUSED = 1 << 31, 201  # statuses: a file that ends early, CUDA_ERROR_INVALID_CONTEXT
+ROOM, ATTRIBUTES = 4096, 704  # bytes behind a thread's buffers, for the pieces of a batch; where in it the attributes of copies lie
+HUGE_PAGE, ADVISE_HUGE, POPULATE_WRITE = 2 << 20, 14, 23  # bytes; MADV_*
+IN_ORDER, BATCHES_SINCE = 1, 12080  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM; driver
+
+
+class Counter:
+    """Pieces that were offered and are not queued yet."""
+
+    __slots__ = ("address", "cell")
+
+    def __init__(self):
+        self.cell = Int64()
+        self.address = native.address_of(self.cell)
+
+
+class Buffers:
+    """Memory of the threads. Needs no device: its pages are there before one is ready."""
+
+    def __init__(self):
+        self.threads = min(THREADS, max(1, len(sched_getaffinity(0)) - 1))
+        self.each = BUFFER * BUFFERS + ROOM
+        self.size = self.threads * self.each + native.PAGE - 1 & -native.PAGE
+        self._mapping = native.alloc(self.size + HUGE_PAGE, "buffers for experts")
+        self.address = self._mapping.address + HUGE_PAGE - 1 & -HUGE_PAGE
+        for advice in (ADVISE_HUGE, POPULATE_WRITE):  # huge pages are pinned sooner; a system without them does as well
+            libc("madvise", 3)(self.address, self.size, advice)
+
+    def free(self):
+        self._mapping.free()
 
 
 class Copier:
-    """Threads with pinned buffers, and the stream of their copies."""
+    """The threads, and the streams of their copies. `stream`: one more, for events of what is queued on all others."""
 
-    def __init__(self, device):
+    def __init__(self, device, buffers):
         self.device = device
+        self.stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+        self._streams = [word("cuStreamCreate", 1) for _ in range(STREAMS)]
         self._library = native.library()
-        self._stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
-        self._done = word("cuEventCreate", NO_TIMING)
-        self._table = native.alloc(32 * PIECES, "experts asked for")
-        self._claimed = (Int64 * 1)()
+        self._desk = native.alloc(DESK_BYTES, "pieces of weights")
+        self._buffers = buffers
+        device.pin(buffers.address, buffers.size)
         names = "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventSynchronize"
-        number = PREAD[native.machine()]
-        self._functions = (Int64 * 5)(native.libc_address("syscall"), number, *map(driver.address, names))
-        threads = min(THREADS, len(sched_getaffinity(0)))
-        self._pinned = device.pinned(BUFFER * BUFFERS * threads)
-        self._events = [(Int64 * BUFFERS)(*[word("cuEventCreate", NO_TIMING) for _ in range(BUFFERS)]) for _ in range(threads)]
-        self._count = 0
-        self._found = [-1] * threads
-        self._locks = []  # (held until there is work, held until it is done) of every thread but the caller's
-        self._over = False
-        for number in range(1, threads):
-            work, end = _thread.allocate_lock(), _thread.allocate_lock()
-            work.acquire()
+        batches = driver.address("cuMemcpyBatchAsync") if device.driver >= BATCHES_SINCE else 0
+        self._functions = (Int64 * 4)(*map(driver.address, names), batches)
+        self._events = [(Int64 * BUFFERS)(*self.events(BUFFERS)) for _ in range(buffers.threads)]
+        self._ends = []  # locks, each held until a thread has ended
+        for number in range(buffers.threads):
+            end = _thread.allocate_lock()
             end.acquire()
             try:
-                native.start_thread(self._serve, (number, work, end), "experts")
+                native.start_thread(self._serve, (number, end), "experts")
             except OutOfMemoryError:
+                if not number:
+                    raise
                 break  # fewer do it as well
-            self._locks.append((work, end))
+            self._ends.append(end)
 
-    def run(self, pieces):
-        """Copy pieces (device address, Shard, offset in its file, bytes) and let the device's stream wait for them."""
-        for first in range(0, len(pieces), PIECES):
-            part = pieces[first : first + PIECES]
-            table = native.view(self._table.address, 4 * len(part), "q")
-            for i, (target, shard, offset, size) in enumerate(part):
-                table[4 * i], table[4 * i + 1], table[4 * i + 2], table[4 * i + 3] = target, shard.descriptor, offset, size
-            self._claimed[0], self._count = 0, len(part)
-            helping = self._locks[: len(part) - 1]
-            for work, _ in helping:
-                work.release()
-            self._share(0)
-            for _, end in helping:
-                end.acquire()
-            self._check(part)
-        call("cuEventRecord", self._done, self._stream)
-        call("cuStreamWaitEvent", self.device.stream, self._done, 0)
+    def events(self, count=STREAMS):
+        return [word("cuEventCreate", NO_TIMING) for _ in range(count)]
 
-    def _serve(self, number, work, end):
-        self.device.attach()
-        while True:
-            work.acquire()
-            if self._over:
-                end.release()
-                return
+    def _serve(self, number, end):
+        desk, at = self._desk.address, native.address_of
+        try:
             try:
-                self._share(number)
-            finally:
-                end.release()
+                self.device.attach()
+            except ReflexError:
+                problem = native.view(desk + PROBLEM, 2, "q")  # pieces are counted down all the same: no one waits for ever
+                problem[1] = REFUSED
+                problem[0] = 2
+            lanes, buffers = GUESSED + (number < GUESSING), self._buffers.address + number * self._buffers.each
+            native.view(buffers + BUFFER * BUFFERS + ATTRIBUTES, 1, "q")[0] = IN_ORDER
+            functions, serve, events = at(self._functions), self._library.serve_pieces, at(self._events[number])
+            serve(desk, lanes, buffers, BUFFER, AT_ONCE, events, functions, self._streams[number % STREAMS])
+        finally:
+            end.release()
 
-    def _share(self, number):
-        at = native.address_of
-        buffer = self._pinned + number * BUFFER * BUFFERS
-        self._found[number] = self._library.fetch_pieces(
-            self._table.address, self._count, at(self._claimed), buffer, BUFFER, at(self._events[number]), at(self._functions),
-            self._stream,
-        )  # fmt: skip
+    def offer(self, lane, parts, base, wanted, counter):
+        """Offer what experts are made of, one after the other; returns the number of pieces. `parts`: Int64 array of [descriptor,
+        offset in the file, place behind the device address `base`, bytes of an expert]; `wanted`: [(expert, its place there)]."""
+        at, room = native.address_of, (Int64 * 2)()
+        pairs = (Int64 * (2 * len(wanted)))(*[number for pair in wanted for number in pair])
+        where = self._desk.address, lane, at(parts), len(parts) // 4, base
+        return self._library.offer_pieces(*where, at(pairs), len(wanted), PIECE, counter.address, at(room))
 
-    def _check(self, part):
-        for found in self._found:
-            if found >= 0:
-                _, shard, offset, size = part[found >> 32]
-                self._found = [-1] * len(self._found)
-                status = found & 0xFFFFFFFF
-                if status == ENDED:
-                    where = f"{shard.path} offset {offset}"
-                    raise ModelFileError("the file cannot be read to its end", f"{size} more bytes", "fewer", where)
-                raise driver.failure("the copy of an expert", status)
+    def withdraw(self, lane, counter):
+        """Take back what no thread has taken of what was offered last in a lane; returns the number of pieces."""
+        return self._library.withdraw_pieces(self._desk.address, lane, counter.address)
+
+    def queued(self, counter):
+        """Block until all pieces of a counter are queued on the streams; raises what prevented that."""
+        room = (Int64 * 2)()
+        self._library.await_pieces(counter.address, native.address_of(room))
+        problem = native.view(self._desk.address + PROBLEM, 5, "q")
+        if problem[0]:
+            while problem[0] < 2:  # another thread is writing the rest
+                continue
+            status, descriptor, offset, size = problem[1:]
+            if status == ENDED:
+                where = f"{readlink(f'/proc/self/fd/{descriptor}')} offset {offset}"
+                raise ModelFileError("the file cannot be read to its end", f"{size} more bytes", "fewer", where)
+            raise driver.failure("the copy of weights", status)
+
+    def gather(self, stream, events):
+        """Let a stream wait for all copies that are queued now; `events`: those of the caller, one per stream of copies."""
+        for source, event in zip(self._streams, events, strict=True):
+            call("cuEventRecord", event, source)
+            call("cuStreamWaitEvent", stream, event, 0)
 
     def close(self):
-        self._over = True
-        for work, end in self._locks:
-            work.release()
+        """End the threads, once nothing that was offered is missing."""
+        native.view(self._desk.address + OVER, 1, "q")[0] = 1
+        self._library.wake_pieces(self._desk.address)
+        for end in self._ends:
             end.acquire()
-        call("cuStreamSynchronize", self._stream)
-        self.device.free_pinned(self._pinned)
-        for event in [self._done, *(event for pair in self._events for event in pair)]:
+        for stream in (*self._streams, self.stream):
+            call("cuStreamSynchronize", stream)
+            call("cuStreamDestroy_v2", stream)
+        self.device.unpin(self._buffers.address)
+        self._buffers.free()
+        for event in (event for pair in self._events for event in pair):
             call("cuEventDestroy_v2", event)
-        call("cuStreamDestroy_v2", self._stream)
-        self._table.free()
+        self._desk.free()

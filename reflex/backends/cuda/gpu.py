@@ -13,6 +13,8 @@ from .launch import Chain
 from .memory import EXPANDED_AT_ONCE, WEIGHTS, Layout
 
 LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
+LEAST_LAYERS = 4 << 20  # the same of a few layers whose experts stay in the file
+LAST = "output"  # how the names of tensors begin that follow all layers
 STACK, BIASES = "_exps.weight", "_exps.bias"  # how the names of tensors end that hold something for each expert
 
 
@@ -31,7 +33,9 @@ class Gpu:
         self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
         self.base = self.expanded = 0  # device addresses of the weights
+        self.copier = self._buffers = None  # of experts that stay in the file
         self.arrivals = []  # where in the area each part of the upload ends, by its mark
+        self.late = []  # [(begin, end)] of the area that come behind all others
         self.file = None
         self.stacks = {}  # tensors that may stay in the file until experts are asked for, {name: Tensor}
         self.rest = None  # the Upload of those, once it has begun
@@ -54,7 +58,6 @@ class Gpu:
             self.stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith(STACK)}
         if not self.stacks:
             self.plan_upload(False)
-        self.upload.populate()
         self.starting.then(self._load)
 
     def plan_upload(self, lazy):
@@ -66,8 +69,14 @@ class Gpu:
             self._planned = True
             if not lazy:
                 self.stacks = {}
-            self._fill(self.upload, [tensor for name, tensor in self.file.tensors.items() if name not in self.stacks])
-            self.upload.sparse = bool(self.stacks)
+            tensors = [tensor for name, tensor in self.file.tensors.items() if name not in self.stacks]
+            self._fill(self.upload, sorted((self.layout.place(tensor.address), tensor) for tensor in tensors))
+            if self.stacks:
+                from .fetch import Buffers
+
+                self._buffers = Buffers()
+            else:
+                self.upload.populate()
 
     def upload_rest(self):
         """Let all that is queued from now on find every tensor on the device."""
@@ -79,32 +88,53 @@ class Gpu:
             self.rest.begin(found, self.base)
             self.rest.wait()
             self.stacks = {}
+            self._release()
 
-    def _fill(self, what, tensors):
-        """The tensors in their order in the file, in parts that become half as long: what uses the last part has little to do."""
-        places = sorted((self.layout.place(tensor.address), tensor) for tensor in tensors)
-        part = left = sum(tensor.nbytes for _, tensor in places)
-        for place, tensor in places:
+    def _release(self):
+        """Give the threads that copy experts back, once all they were given before is queued."""
+        if self.copier is not None:
+            self.upload.wait()
+            self.copier.close()
+            self.copier = None
+
+    def _fill(self, what, places):
+        """[(place, tensor)] in their order in the file, in parts that become half as long: what uses the last part has little to
+        do. Where experts stay in the file, in parts of few layers, and what follows all layers comes last."""
+        late = [(place, tensor) for place, tensor in places if self.stacks and tensor.name.startswith(LAST)]
+        early = [one for one in places if one not in late]
+        part = left = sum(tensor.nbytes for _, tensor in early)
+        for place, tensor in early:
             what.add(place, tensor.address, tensor.nbytes)
             left -= tensor.nbytes
-            if 0 < left <= part // 2 and part > LEAST_PART:
+            if left > 0 and (part - left >= LEAST_LAYERS if self.stacks else left <= part // 2 and part > LEAST_PART):
                 self.arrivals.append(place + tensor.nbytes)
                 what.mark()
                 part = left
         self.arrivals.append(self.layout.size)
+        if late:
+            what.mark()
+            self.late = [(place, place + tensor.nbytes) for place, tensor in late]
+            for place, tensor in late:
+                what.add(place, tensor.address, tensor.nbytes)
+            self.arrivals.append(2 * self.layout.size)
+
+    def _order(self, offset):
+        """A place in the area as the upload passes it."""
+        return offset + self.layout.size * any(begin <= offset < end for begin, end in self.late)
 
     def parts(self, chain, first, last):
         """Rows [first, last) of a chain whose addresses are still relative, as [(mark to wait for, first, last)]: a part with
         each mark that its weights need, and no row of a part starts before the wait."""
         found, mark, begun = [], 0, first
         for row in range(first, last):
-            most = chain.furthest(row, WEIGHTS)
+            most = max(map(self._order, chain.offsets(row, WEIGHTS)), default=-1)
             if most >= self.arrivals[mark]:
                 if row > begun:
                     found.append((mark, begun, row))
                     chain.alone(row)
                     begun = row
-                mark = next(i for i, end in enumerate(self.arrivals) if most < end)
+                while most >= self.arrivals[mark]:
+                    mark += 1
         return [*found, (mark, begun, last)]
 
     def _load(self, found):
@@ -114,6 +144,10 @@ class Gpu:
             self.expanded = found.allocate(self.layout.expanded_size, f"weights as {self.weights}")
         found.mark("arena")
         self.plan_upload(True)
+        if self.stacks:
+            from .fetch import Copier
+
+            self.upload.copier = self.copier = Copier(found, self._buffers)
         self.upload.begin(found, self.base)
 
     def prepare(self, kernels):
@@ -159,6 +193,8 @@ class Gpu:
         for begun in (self.upload, self.rest):
             if begun is not None:
                 begun.finish()
+        if self.copier is not None:
+            self.copier.close()
         try:
             found = self.starting.ready()
         except ReflexError:  # said where the device was wanted

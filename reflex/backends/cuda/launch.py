@@ -110,12 +110,11 @@ class Chain:
         self._table[at] = x | y << 32
         self._table[at + 1] = self._table[at + 1] & ~0xFFFFFFFF | z
 
-    def furthest(self, row, area):
-        """The largest offset among the row's parameters that are relative to `area`; -1 where none is. Before `rebase`."""
+    def offsets(self, row, area):
+        """The offsets of the row's parameters that are relative to `area`. Before `rebase`."""
         at = row * ROW_WORDS
         first, tag = self._table[at + CELLS_WORD] >> 3, TAG | area
-        offsets = [cell & (1 << 48) - 1 for cell in self._cells[first : first + self._table[at + COUNT_WORD]] if cell >> 48 == tag]
-        return max(offsets, default=-1)
+        return [cell & (1 << 48) - 1 for cell in self._cells[first : first + self._table[at + COUNT_WORD]] if cell >> 48 == tag]
 
     def alone(self, row):
         """Let a row start only when all before it has ended."""

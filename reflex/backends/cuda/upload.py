@@ -1,9 +1,10 @@
 """Weights from model files into device memory, in the order of first use, while the caller goes on.
 
 Three ways, best first. Registered: the file's pages are pinned chunk by chunk and copied as soon as each is pinned. Ring:
-threads read the file into pinned buffers. Pageable: the driver copies through its own. Registering a *private* read-only
-mapping never returns from the driver (measured, H200, driver 580), so this module maps the files itself, shared, and only on
-file systems where that is known to work; nothing else in the project may call cuMemHostRegister.
+threads read the file into pinned buffers. Pageable: the driver copies through its own. Where most of a file stays where it is,
+pages are neither mapped nor pinned: the threads that fetch experts (fetch.py) copy the rest as well. Registering a *private*
+read-only mapping never returns from the driver (measured, H200, driver 580), so this module maps the files itself, shared, and only
+on file systems where that is known to work; nothing else in the project may register mappings of files.
 """
 
 import _thread
@@ -27,7 +28,7 @@ SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, 
 PINNING_THREADS = 1  # bench/upload.py tries more
 RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
 GAP = 256  # bytes between pieces that are copied along rather than copied around
-AHEAD = 8  # chunks that are asked from a cold disk before they are needed
+AHEAD = 8  # chunks that are asked from a cold disk before they are needed; parts that are offered to a Copier at once
 WILL_NEED, POPULATE_READ = 3, 22  # MADV_*
 PINNED_SECONDS = 2.0  # after the last copy was queued; a command has ended by then, a process that lives on gets its memory back
 
@@ -39,8 +40,8 @@ class Upload:
         """`headers`: the shards of a gguf File."""
         self.shards = [Shard(header) for header in headers]
         self.bytes = 0
-        self.sparse = False  # large parts stay in the file: pages are mapped when they are pinned
-        self.way = None  # registered, ring or pageable
+        self.copier = None  # whose threads are to copy, instead of the ways below
+        self.way = None  # registered, ring, pageable or copier
         self.queued_ns = 0  # from begin until the last copy was queued
         self._pieces = []  # [target offset, shard, file offset, bytes, mark]
         self._marks = []  # [lock held until the event is recorded, event]
@@ -97,7 +98,7 @@ class Upload:
         for shard in self.shards:
             address = shard.map()
             for at in range(0, shard.size, LARGE):
-                if self._ended or self.sparse or not shard.cached(at):
+                if self._ended or not shard.cached(at):
                     return  # a cold file is read when it is pinned, several chunks ahead
                 libc("madvise", 3)(address + at, min(LARGE, shard.size - at), POPULATE_READ)
 
@@ -113,7 +114,7 @@ class Upload:
         if not self._marks or (self._pieces and self._pieces[-1][4] == len(self._marks)):
             self.mark()
         self._started = perf_counter_ns()
-        self._stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+        self._stream = self.copier.stream if self.copier else word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
         for mark in self._marks:
             mark[1] = word("cuEventCreate", NO_TIMING)
         self._running, self._end = _thread.allocate_lock(), _thread.allocate_lock()
@@ -146,6 +147,13 @@ class Upload:
 
     def _queue(self):
         """Queue every copy."""
+        if self.copier is not None:
+            self._through_copier()
+        else:
+            self._by_itself()
+        self.queued_ns = perf_counter_ns() - self._started
+
+    def _by_itself(self):
         chunk = SMALL if self.bytes < MANY_BYTES else LARGE
         items = list(_split(self._pieces, chunk))
         self._left = [0] * len(self._marks)
@@ -155,11 +163,35 @@ class Upload:
         rest = self._through_registration(items, chunk)
         if rest:
             self._through_ring(rest)
-        self.queued_ns = perf_counter_ns() - self._started
+
+    def _through_copier(self):
+        """Offer the pieces of a few marks ahead and record the event of each mark when its copies are queued."""
+        from .fetch import DENSE, Counter
+
+        self.way = "copier"
+        parts = [[piece for piece in self._pieces if piece[4] == mark] for mark in range(len(self._marks))]
+        self._left = [len(part) for part in parts]
+        waiting, events = [], self.copier.events()
+        for part in [*parts, *[()] * AHEAD]:
+            numbers = [n for target, shard, offset, size, _ in part for n in (shard.descriptor, offset, target, size)]
+            counter = Counter()
+            if part:
+                self.copier.offer(DENSE, (native.Int64 * len(numbers))(*numbers), self._base, [(0, 0)], counter)
+            waiting.append((counter, part))
+            if len(waiting) > AHEAD:
+                counter, done = waiting.pop(0)
+                self.copier.queued(counter)
+                self.copier.gather(self._stream, events)
+                self._done(None)
+                for piece in done:
+                    self._done(piece)
+        for event in events:
+            call("cuEventDestroy_v2", event)
 
     def _release(self):
         """Give back pins, mappings and descriptors."""
-        call("cuStreamSynchronize", self._stream)
+        if self.copier is None:  # which may be gone by now, with its stream
+            call("cuStreamSynchronize", self._stream)
         for address in self._registered.values():
             call("cuMemHostUnregister", address)
         self._registered.clear()
@@ -320,7 +352,8 @@ class Upload:
                 self._device.attach()
                 for _, event in self._marks:
                     call("cuEventDestroy_v2", event)
-                call("cuStreamDestroy_v2", self._stream)
+                if self.copier is None:
+                    call("cuStreamDestroy_v2", self._stream)
             self._marks, self._running = [], None
 
 

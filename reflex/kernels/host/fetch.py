@@ -1,46 +1,221 @@
-"""Pieces of files into device memory, through pinned buffers: one call per thread for any number of pieces.
+"""Pieces of files into device memory through pinned buffers, by threads that stay in native code.
 
-Each thread claims one piece after another, reads it into one of its two buffers and queues the copy, while the copy from the
-other is under way. Called by reflex/backends/cuda/fetch.py.
+Whoever wants bytes on the device offers pieces in a lane of a desk; the threads take them, those of the first lane before those of
+the second. A thread reads a few pieces into one of its two buffers and queues their copies while those from the other are under
+way. Called by reflex/backends/cuda/fetch.py, which owns the desk.
+
+A desk, in bytes: at 0 how often pieces were offered, an int64 whose lower half idle threads sleep on (a futex); at 64 whether it
+is over; at 128 what went wrong: [0 nothing, 1 being written, 2 written; status; descriptor; offset; bytes]; then for each lane how
+many pieces were offered so far, and 64 bytes further how many were taken; from PIECES on the pieces of each lane, in a ring. A
+piece: [device address, descriptor, offset, bytes, address of a counter that falls when its copy is queued]. The first two lanes are
+served by all threads; the last, of guesses, by the first few only and piece by piece, so that little stands before what is asked
+for meanwhile.
 """
 
-from ..export import export
-from ..foreign import call4
-from ..intrinsics import atomic_add, call7, load_i64
+from ..export import export, helper
+from ..foreign import call4, call11
+from ..intrinsics import atomic_add, atomic_load, atomic_store, compare_exchange, load_i64, pause, store_64
+from ..system import by_machine, system_call, system_call4
 
-PIECE_BYTES = 32
+LANES, CAPACITY, PIECE_BYTES = 3, 8192, 40
+OVER, PROBLEM, COUNTS, PIECES = 64, 128, 256, 1024
+LANE_BYTES, TAKEN = 128, 64
+AT_ONCE = 8  # pieces of a batch, at most
+TARGETS, SOURCES, SIZES, ATTRIBUTES, FIRST = 512, 576, 640, 704, 736  # places behind the pieces of a batch, for the driver
+SPINS, NAP = 4000, 20000  # looks before a thread sleeps; ns that a waiting one sleeps at once
+JUST_WOKEN = 64  # looks after which a thread counts as idle
+WAIT, WAKE, EVERYONE = 128, 129, 1 << 30  # of a private futex
+ENDED = 1 << 31  # status where a file ends early
 EVENT_BYTES = 8
 
 
-@export
-def fetch_pieces(pieces, count, claimed, buffer, buffer_bytes, events, functions, stream):
-    """Copy pieces that no other thread has claimed; -1, or piece << 32 | status of the first that failed.
+@helper
+def _take(desk, first, last, most, piece):
+    """Copy the next piece of the first of lanes [first, last) that has one of at most `most` bytes to `piece`; its lane, or -1."""
+    for lane in range(first, last):
+        place = desk + COUNTS + lane * LANE_BYTES
+        while True:
+            number = atomic_load(place + TAKEN)
+            if number >= atomic_load(place):
+                break
+            row = desk + PIECES + (lane * CAPACITY + number % CAPACITY) * PIECE_BYTES
+            for word in range(0, PIECE_BYTES, 8):
+                store_64(piece + word, load_i64(row + word))
+            if load_i64(piece + 24) > most:
+                break
+            if compare_exchange(place + TAKEN, number, number + 1) == 1:  # else another thread has it
+                return lane
+    return -1
 
-    `pieces`: int64[count, 4]: device address, file descriptor, offset, bytes (at most `buffer_bytes`). `claimed`: an int64 that
-    all threads count up. `buffer`: two pinned buffers; `events`: one for each, recorded behind the last copy from it.
-    `functions`: addresses of libc's syscall, its number of pread, then cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize. A file
-    that ends early is status 2^31.
-    """
-    turn = 0
-    while True:
-        i = atomic_add(claimed, 1)
-        if i >= count:
-            return -1
-        piece = pieces + i * PIECE_BYTES
-        target, descriptor, offset, size = load_i64(piece), load_i64(piece + 8), load_i64(piece + 16), load_i64(piece + 24)
-        place, event = buffer + turn * buffer_bytes, load_i64(events + turn * EVENT_BYTES)
-        status = call4(load_i64(functions + 32), event, 0, 0, 0)
-        done = 0
-        while done < size and status == 0:
-            number = load_i64(functions + 8)
-            got = call7(load_i64(functions), number, descriptor, place + done, size - done, offset + done, 0, 0)
-            if got <= 0:
-                status = 1 << 31
-            done += got
-        if status == 0:
-            status = call4(load_i64(functions + 16), target, place, size, stream)
-        if status == 0:
-            status = call4(load_i64(functions + 24), event, stream, 0, 0)
+
+@helper
+def _read(piece, buffer):
+    """Read a piece from its file; a status."""
+    descriptor, offset, size = load_i64(piece + 8), load_i64(piece + 16), load_i64(piece + 24)
+    done = 0
+    while done < size:
+        got = system_call4(by_machine(17, 67), descriptor, buffer + done, size - done, offset + done)
+        if got <= 0:
+            return ENDED
+        done += got
+    return 0
+
+
+@helper
+def _queue(room, count, functions, stream):
+    """Queue the copies of a batch; a status."""
+    if count > 1 and load_i64(functions + 24) != 0:
+        call = load_i64(functions + 24)
+        lists = room + TARGETS, room + SOURCES, room + SIZES
+        return call11(call, lists[0], lists[1], lists[2], count, room + ATTRIBUTES, room + FIRST, 1, room + FIRST + 8, stream, 0, 0)
+    for i in range(count):
+        target, source, size = load_i64(room + TARGETS + 8 * i), load_i64(room + SOURCES + 8 * i), load_i64(room + SIZES + 8 * i)
+        status = call4(load_i64(functions), target, source, size, stream)
         if status != 0:
-            return i << 32 | status
-        turn = 1 - turn
+            return status
+    return 0
+
+
+@helper
+def _blame(desk, status, piece):
+    if compare_exchange(desk + PROBLEM, 0, 1) == 1:
+        store_64(desk + PROBLEM + 8, status)
+        for word in range(8, 32, 8):
+            store_64(desk + PROBLEM + 8 + word, load_i64(piece + word))
+        atomic_store(desk + PROBLEM, 2)
+
+
+@helper
+def _batch(desk, lane, limit, buffer, buffer_bytes, room, event, functions, stream):
+    """Read the piece in `room` and, up to `limit`, those behind it that fit, queue their copies and the event; returns how many."""
+    used = count = 0
+    status = call4(load_i64(functions + 16), event, 0, 0, 0)  # until the last copies from this buffer have ended
+    while True:
+        piece = room + count * PIECE_BYTES
+        if status == 0:
+            status = _read(piece, buffer + used)
+        if status != 0:
+            _blame(desk, status, piece)
+        store_64(room + TARGETS + 8 * count, load_i64(piece))
+        store_64(room + SOURCES + 8 * count, buffer + used)
+        store_64(room + SIZES + 8 * count, load_i64(piece + 24))
+        used += load_i64(piece + 24) + 511 & -512
+        count += 1
+        if status != 0 or count >= limit or _take(desk, lane, lane + 1, buffer_bytes - used, piece + PIECE_BYTES) < 0:
+            break
+    if status == 0:
+        status = _queue(room, count, functions, stream)
+        if status == 0:
+            status = call4(load_i64(functions + 8), event, stream, 0, 0)
+        if status != 0:
+            _blame(desk, status, room)
+    return count
+
+
+@export
+def serve_pieces(desk, lanes, buffers, buffer_bytes, most, events, functions, stream):
+    """Copy pieces of the first `lanes` lanes, up to `most` at once, until the desk is over; then return how many it was.
+
+    `buffers`: two pinned buffers, then room for the pieces of a batch; `events`: one for each, recorded behind the last copy from
+    it. `functions`: addresses of cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize, and cuMemcpyBatchAsync or 0."""
+    room, turn, served, looks = buffers + 2 * buffer_bytes, 0, 0, 0
+    while True:
+        offers = atomic_load(desk)
+        lane = _take(desk, 0, lanes, buffer_bytes, room)
+        if lane >= 0:
+            limit = 1 if lane == LANES - 1 or looks > JUST_WOKEN else min(most, AT_ONCE)
+            looks, count = 0, 1
+            if atomic_load(desk + PROBLEM) == 0:
+                buffer, event = buffers + turn * buffer_bytes, load_i64(events + turn * EVENT_BYTES)
+                count = _batch(desk, lane, limit, buffer, buffer_bytes, room, event, functions, stream)
+                turn = 1 - turn
+            served += count
+            for i in range(count):
+                atomic_add(load_i64(room + i * PIECE_BYTES + 32), -1)
+        elif atomic_load(desk + OVER) != 0:
+            return served
+        elif looks < SPINS:
+            looks += 1
+            pause()
+        else:
+            system_call4(by_machine(202, 98), desk, WAIT, offers & 0xFFFFFFFF, 0)
+
+
+@helper
+def _nap(room):
+    """Let other threads run; `room`: two words."""
+    store_64(room, 0)
+    store_64(room + 8, NAP)
+    system_call(by_machine(35, 101), room, 0, 0)
+
+
+@helper
+def _wake(desk):
+    atomic_add(desk, 1)
+    return system_call(by_machine(202, 98), desk, WAKE, EVERYONE)
+
+
+@export
+def wake_pieces(desk):
+    """Let every thread look again."""
+    return _wake(desk)
+
+
+@export
+def offer_pieces(desk, lane, parts, count, base, wanted, number, most, counter, room):
+    """Offer in a lane what `number` experts are made of, one expert after the other; returns how many pieces that is.
+
+    `parts`: int64[count, 4]: descriptor, offset in the file and place behind `base` of the first expert, bytes of each. `wanted`:
+    int64[number, 2]: an expert, its place on the device. No piece has more than `most` bytes; those of a part are alike. `counter`
+    rises by each piece. Waits where the lane is full; `room`: two words for that."""
+    place = desk + COUNTS + lane * LANE_BYTES
+    at = first = atomic_load(place)
+    for i in range(number):
+        expert, slot = load_i64(wanted + 16 * i), load_i64(wanted + 16 * i + 8)
+        for k in range(count):
+            part = parts + 32 * k
+            descriptor, size = load_i64(part), load_i64(part + 24)
+            offset, target = load_i64(part + 8) + expert * size, base + load_i64(part + 16) + slot * size
+            pieces = (size + most - 1) // most
+            each = (size + pieces - 1) // pieces + 511 & -512  # not more than `most`, which is a multiple of that
+            done = 0
+            while done < size:
+                while at - atomic_load(place + TAKEN) >= CAPACITY:
+                    _wake(desk)
+                    _nap(room)
+                row = desk + PIECES + (lane * CAPACITY + at % CAPACITY) * PIECE_BYTES
+                store_64(row, target + done)
+                store_64(row + 8, descriptor)
+                store_64(row + 16, offset + done)
+                store_64(row + 24, min(each, size - done))
+                store_64(row + 32, counter)
+                atomic_add(counter, 1)
+                at += 1
+                atomic_store(place, at)
+                done += each
+    _wake(desk)
+    return at - first
+
+
+@export
+def withdraw_pieces(desk, lane, counter):
+    """Take back the pieces of a lane that no thread has taken, all of them of one `counter`; returns how many."""
+    place = desk + COUNTS + lane * LANE_BYTES
+    while True:
+        count, taken = atomic_load(place), atomic_load(place + TAKEN)
+        if compare_exchange(place + TAKEN, taken, count) == 1:
+            atomic_add(counter, taken - count)
+            return count - taken
+
+
+@export
+def await_pieces(counter, room):
+    """Wait until a counter of pieces is at 0: until all copies are queued, or given up because of a problem."""
+    looks = 0
+    while atomic_load(counter) > 0:
+        if looks < SPINS:
+            looks += 1
+            pause()
+        else:
+            _nap(room)
+    return 0
