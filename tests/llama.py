@@ -110,8 +110,8 @@ class Llama:
     """A loaded model and one sequence. Close it: the library holds the memory. `watch(operation, node)` is called for every value
     that is computed."""
 
-    def __init__(self, path, context=512, threads=1, micro=0, watch=None):
-        """`micro`: tokens evaluated at once, all where it is 0."""
+    def __init__(self, path, context=512, threads=1, micro=0, watch=None, own_cache=False):
+        """`micro`: tokens evaluated at once, all where it is 0. `own_cache`: its usual one, float16, with flash attention."""
         self.library = library = load_library()
         parameters = library.llama_model_default_params()
         parameters[MODEL_GPU_LAYERS] = 0
@@ -124,8 +124,9 @@ class Llama:
             options[offset] = context
         options[CONTEXT_MICRO] = micro or context
         options[CONTEXT_THREADS] = options[CONTEXT_BATCH_THREADS] = threads
-        options[CONTEXT_FLASH] = 0
-        options[CONTEXT_TYPE_K] = options[CONTEXT_TYPE_V] = F32
+        if not own_cache:
+            options[CONTEXT_FLASH] = 0
+            options[CONTEXT_TYPE_K] = options[CONTEXT_TYPE_V] = F32
         if watch:
             self._called = WATCH(lambda node, asked, _: asked or watch(library.ggml_op_name(node[0].op).decode(), node[0]) or True)
             address = ctypes.cast(self._called, Pointer).value

@@ -5,6 +5,7 @@ some files of the family have. `write(name, path)` writes one with the `gguf` pa
 the same weights. Matrices can have any type that `gguf` or `libgguf` can encode; norms, biases and factors stay F32.
 """
 
+import re
 import zlib
 
 import numpy as np
@@ -21,6 +22,7 @@ from reflex.arch.spec import NORMS
 CONTEXT, VOCABULARY = 1024, 512
 SIZES = ("width", "layers", "heads", "kv_heads", "head_dim", "feed_forward")
 PLAIN = ("norm", "bias", "position", "ffn_gate_inp", *tiny_recurrent.PLAIN)  # in names of tensors that stay F32 in every file
+ENDS = re.compile(r"\.(attn_output|ffn_down(_exps|_shexp)?)\.weight")  # of the halves of a block
 WORDS = "the quick brown fox jumps over a lazy dog while that other animal sings about things which were here before"
 
 # name -> (model, pre-tokenizer, special tokens, bos, eos, whether bos is added)
@@ -297,8 +299,8 @@ class Model:
                 yield f"{role}.bias", (rows[role],)
 
 
-def values(name, shape, embed_std, seed, branch=1.0):
-    """The numbers of one tensor; sizes keep the activations near 1 and the attention peaked."""
+def values(name, shape, embed_std, seed, branch=1.0, peak=1.5):
+    """The numbers of one tensor; sizes keep the activations near 1 and the attention peaked, by `peak` in queries and in keys."""
     random = np.random.default_rng(zlib.crc32(f"{seed} {name}".encode()))
     x = random.standard_normal(shape, np.float32)
     if name.startswith("rope_f"):
@@ -318,7 +320,8 @@ def values(name, shape, embed_std, seed, branch=1.0):
     elif tiny_recurrent.values(name, x) is not None:
         x = tiny_recurrent.values(name, x)
     else:
-        x = x * (1.5 if ".attn_q" in name or ".attn_k" in name else 1.0) / shape[-1] ** 0.5
+        size = peak if ".attn_q" in name or ".attn_k" in name else branch if ENDS.search(name) else 1.0
+        x = x * size / shape[-1] ** 0.5
     return x.astype(np.float32)
 
 
@@ -333,7 +336,8 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
     if template is not None:
         writer.add_string("tokenizer.chat_template", template)
     for tensor, shape in model.shapes():
-        x = tiny_gemma.still(model, tensor, values(tensor, shape, model.embed_std, seed, model.branch))
+        peak = 1.0 if model.latent else 1.5  # latent queries and keys are products of two such matrices, and YARN adds its strength
+        x = tiny_gemma.still(model, tensor, values(tensor, shape, model.embed_std, seed, model.branch, peak))
         if kind != "F32" and len(shape) >= 2 and not any(word in tensor for word in PLAIN):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:

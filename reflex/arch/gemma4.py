@@ -30,7 +30,8 @@ FAMILY = Family(
 )
 
 TINY = {"width": 64, "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 32, "feed_forward": 96, "tokenizer": "gemma4"}
-TINY |= {"embed_std": 0.12, "factors": ("rope_freqs",), "window_head": 16, "inputs": 16, "owners": 4, "out_scale": True}
+TINY |= {"embed_std": 0.12, "branch": 0.5, "factors": ("rope_freqs",), "window_head": 16, "inputs": 16, "owners": 4}
+TINY |= {"out_scale": True}
 TINY |= {"keys": {"rope.freq_base": 1e6, "rope.freq_base_swa": 5000.0, "attention.sliding_window": 16}}
 TINY["keys"] |= {"attention.sliding_window_pattern": [True, True, True, False, True, False], "attention.shared_kv_layers": 2}
 TINY["keys"] |= {"attention.head_count_kv": [2, 2, 2, 1, 2, 1], "feed_forward_length": [96, 96, 96, 96, 128, 128]}

@@ -63,4 +63,4 @@ def _stream(ptx, function):
     return load, pair
 
 
-STREAM = Stream(64, 4, 0, 4, _stream, floats=True)
+STREAM = Stream(64, 4, 0, 4, _stream, floats=True, rounded=True)

@@ -25,7 +25,8 @@ their activations are 0 and their scales are not used, but their codes must not 
 a run. Nothing here imports a compiler.
 
 Numbers proper (`floats`) have runs of 32 weights, of which lane t has the eight from 8t on, and no codes:
-`build` -> (load(at, t, raw, o), pair(raw, o, k) -> weights 2k and 2k + 1 as float32).
+`build` -> (load(at, t, raw, o), pair(raw, o, k) -> weights 2k and 2k + 1 as float32). `rounded`: activations beside them are
+half floats, as those of prompts are, and ggml's beside F16.
 """
 
 NATURAL = (0, 1, 2, 3, 4, 5, 6, 7)
@@ -44,7 +45,7 @@ class Stream:
     def __init__(
         self, nbytes, runs, head, words, build, order=NATURAL, bytes=0x3210, spread=False, mixed=0, signed=False, halves=False,
         offset=0, minimum=False, table=None, floats=False, powers=None,
-        piece=None,
+        piece=None, rounded=False,
     ):  # fmt: skip
         self.nbytes = nbytes
         self.runs = runs
@@ -61,6 +62,7 @@ class Stream:
         self.minimum = minimum
         self.table = table
         self.floats = floats
+        self.rounded = rounded
         self.powers = powers
         self.piece = piece
         self.run = 32 if floats else 256

@@ -298,10 +298,13 @@ def products(x, parts, mode, act, scale, whole=32):
             out[place] = out[place] + numpy.float32(scale) * values if mode == 1 else values
 
 
-@twin(r"linear_(stream|dot)_\w+")
-def linear_one(kind, grid, x, norm, normed, eps, columns, *rest):
+@twin(r"linear_(stream|dot)_(\w+)")
+def linear_one(kind, name, grid, x, norm, normed, eps, columns, *rest):
     h = x[None, :columns]
-    if normed:
+    if kind == "stream" and quant.load(name).STREAM.rounded:
+        halved, factors, _ = split(h, norm[:columns] if normed else None, eps)
+        h = halved[:, :columns].astype("f4") * factors[:, None]
+    elif normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
     parts = [(*rest[at : at + 6], rest[at + 2]) for at in range(0, 18, 6) if rest[at + 2]]
     products(h, parts, rest[18] & 3, *rest[19:21], 32 if kind == "stream" else 256)

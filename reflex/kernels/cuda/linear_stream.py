@@ -167,6 +167,7 @@ def _kernel(format):
     ask, stage, prepare, finish = asker(format), stager(format.table, threads), preparer(record, threads), finisher(warps)
     run, places_of = (float_runner(format), float_places) if record.floats else (runner(format), places)
     nbytes, span, shift_of, meta_words = record.nbytes, record.run, block.elements.bit_length() - 1, record.meta
+    divides = not record.rounded  # by the root mean square, at the end
     words, block_bytes, span_shift = 2 * (record.head + record.words), block.nbytes, record.run.bit_length() - 1
     lane_meta = 0 if record.floats else 4 * record.meta
 
@@ -209,7 +210,7 @@ def _kernel(format):
                         ptx.pdl_wait()
                     if how & LATE:
                         ptx.pdl_launch()
-                    prepare(x, norm, normed, columns, sh, squares)
+                    prepare(x, norm, normed, eps, columns, sh, squares)
                 if stages <= 2:
                     ptx.cp_async_wait(0)
                 elif stages == 3:
@@ -279,9 +280,9 @@ def _kernel(format):
                 if kept == most_kept or unit >= goal:
                     cuda.syncthreads()
                     finish(
-                        sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits, normed,
-                        eps, columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2, out0,
-                        out1, out2,
+                        sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits,
+                        int32(normed * divides), eps, columns, mode, act, scale, rows0, rows1, rows2, bias0, bias1, bias2, biased0,
+                        biased1, biased2, out0, out1, out2,
                     )  # fmt: skip
                     cuda.syncwarp()
                     kept = int32(0)

@@ -7,7 +7,7 @@ from numba.types import float32, int32
 
 from . import ptx, streamed
 from .export import device
-from .streams import lengthened
+from .streams import lengthened, widened
 
 
 @device
@@ -150,7 +150,7 @@ def runner(format):
 def float_runner(format):
     """The same of a run of 32 columns of numbers proper."""
     load, pair = format.functions
-    words = format.record.words
+    words, wide = format.record.words, widened if format.record.rounded else lengthened
 
     @device
     def row(y, raw, o, x0, x1, x2, x3, x4, x5, x6, x7, xs):
@@ -170,10 +170,10 @@ def float_runner(format):
         load(at8, t, raw, words)
         w0, w1, w2, w3 = streamed.at128(x_at)
         xs = ptx.bits2f(streamed.at32(meta))
-        x0, x1 = lengthened(w0)
-        x2, x3 = lengthened(w1)
-        x4, x5 = lengthened(w2)
-        x6, x7 = lengthened(w3)
+        x0, x1 = wide(w0)
+        x2, x3 = wide(w1)
+        x4, x5 = wide(w2)
+        x6, x7 = wide(w3)
         y = row(y, raw, 0, x0, x1, x2, x3, x4, x5, x6, x7, xs)
         return y, row(y8, raw, words, x0, x1, x2, x3, x4, x5, x6, x7, xs)
 

@@ -6,7 +6,7 @@ of 32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, 
 step of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then
 room to make them in. A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or
 -offset times the sum of 128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16
-bits, by MAGIC_SHORT: 32768 more than they are.
+bits, by MAGIC_SHORT: 32768 more than they are; half floats where they are `rounded`.
 """
 
 from numba import cuda
@@ -231,6 +231,31 @@ def shortener(record):
     return shorten
 
 
+def halver(record):
+    """The same as pairs of half floats, times a power of two: the numbers that ggml rounds activations to beside such weights."""
+    first_of, meta = activations_at(record), record.meta
+
+    @device
+    def halve(v, column, half, wanted, padded, sh):
+        w = cuda.local.array(8, uint32)
+        most = _largest(v)
+        most = max(most, ptx.shfl_xor(most, int32(1)))
+        exponent = int32(max(int32(ptx.f2bits(most) >> uint32(23)), int32(15)))  # as in halves.py
+        if most == float32(0) or not wanted:
+            exponent = int32(127 + 14)
+        shrink = ptx.bits2f(uint32(int32(268 - exponent) << 23))
+        for k in range(8):
+            w[k] = ptx.f2h2(float32(v[2 * k] * shrink), float32(v[2 * k + 1] * shrink))
+        if column < padded:
+            at = int32(first_of(padded) + int32(int32(column >> 1) + int32(half << 3)))
+            ptx.sts128(sh, at, w[0], w[1], w[2], w[3])
+            ptx.sts128(sh, int32(at + 4), w[4], w[5], w[6], w[7])
+            if half == 0:
+                ptx.stsf(sh, int32(ZEROS + int32(meta * int32(column >> 5))), ptx.bits2f(uint32(int32(exponent - 14) << 23)))
+
+    return halve
+
+
 @device
 def lengthened(word):
     """Two activations of 16 bits as float32."""
@@ -239,41 +264,87 @@ def lengthened(word):
     return float32(a - magic), float32(b - magic)
 
 
+@device
+def widened(word):
+    """Two half floats as float32."""
+    return ptx.h2f_lo(word), ptx.h2f_hi(word)
+
+
 def preparer(record, threads):
     """Device function: the activations in shared memory and, when `normed`, each warp's sum of their squares in `squares`.
 
     A round is 16 columns of each thread. Neighbours are read together, and change hands in shared memory where this round's and the
-    next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share."""
-    quantize, run = shortener(record) if record.floats else quantizer(record), record.run
+    next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share.
+    Activations that are rounded (`record.rounded`) are divided by their root mean square before that; others are not at all."""
+    quantize = (halver if record.rounded else shortener if record.floats else quantizer)(record)
     (piece_of, swap_of), source_of, first_of = _piece(record), _source(record), activations_at(record)
-    stride = 4 * threads
+    run, rounded, stride, warps = record.run, record.rounded, 4 * threads, threads // 32
     if HELD * threads != ROUND:
         raise ValueError(f"a round has {HELD * threads} columns, quant/stream.py says {ROUND}")
 
     @device
-    def prepare(x, norm, normed, columns, sh, squares):
+    def bring(x, norm, normed, columns, first, v, w):
+        tid = int32(cuda.threadIdx.x)
+        for j in range(4):
+            i = int32(min(int32(int32(first + stride * j) + int32(tid << 2)), int32(columns - 4)))
+            v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldcgf4(x, i)
+            if normed:
+                w[4 * j], w[4 * j + 1], w[4 * j + 2], w[4 * j + 3] = ptx.ldgf4(norm, i)
+
+    @device
+    def share(total, squares):
+        for k in range(5):
+            total += ptx.shfl_xor(total, int32(16 >> k))
+        if cuda.threadIdx.x & 31 == 0:
+            squares[uint32(cuda.threadIdx.x >> 5)] = total
+
+    @device
+    def inverse_root(x, eps, columns, step, v, squares):
+        """Of the mean square of a row whose first round is there."""
+        total, i = float32(0), int32(cuda.threadIdx.x << 2)
+        for j in range(4):
+            if int32(i + stride * j) < int32(min(columns, step)):
+                for k in range(4 * j, 4 * j + 4):
+                    total = ptx.fmaf(v[k], v[k], total)
+        i = int32(i + step)
+        while i < columns:
+            a, b, c, d = ptx.ldcgf4(x, i)
+            total = ptx.fmaf(a, a, ptx.fmaf(b, b, ptx.fmaf(c, c, ptx.fmaf(d, d, total))))
+            i = int32(i + stride)
+        share(total, squares)
+        cuda.syncthreads()
+        total = float32(0)
+        for k in range(warps):
+            total += squares[uint32(k)]
+        return ptx.rsqrt(total / float32(columns) + eps)
+
+    @device
+    def prepare(x, norm, normed, eps, columns, sh, squares):
         v = cuda.local.array(HELD, float32)
         w = cuda.local.array(HELD, float32)
         tid = int32(cuda.threadIdx.x)
         padded, total = int32((columns + run - 1) & -run), float32(0)
-        half, pair, step = int32(tid & 1), int32(tid >> 1), round_of(padded)
+        half, pair, step, inverse = int32(tid & 1), int32(tid >> 1), round_of(padded), float32(1)
         if tid < ZEROS:
             ptx.sts32(sh, tid, uint32(0))
         first = int32(0)
+        if rounded:
+            bring(x, norm, normed, columns, first, v, w)
+            if normed:
+                inverse = inverse_root(x, eps, columns, step, v, squares)
         while first < padded:
             raw, column = int32(first_of(padded) + (first >> 1)), int32(first + int32(pair << 5))
             end = int32(min(padded, int32(first + step)))
-            for j in range(4):
-                i = int32(min(int32(int32(first + stride * j) + int32(tid << 2)), int32(columns - 4)))
-                v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldcgf4(x, i)
-                if normed:
-                    w[4 * j], w[4 * j + 1], w[4 * j + 2], w[4 * j + 3] = ptx.ldgf4(norm, i)
+            if not rounded:
+                bring(x, norm, normed, columns, first, v, w)
             for j in range(4):
                 piece = int32(int32(threads * j) + tid)
                 i = int32(first + int32(piece << 2))
                 if normed:
                     for k in range(4 * j, 4 * j + 4):
-                        if i < columns and i < end:
+                        if rounded:
+                            v[k] = float32(v[k] * inverse)
+                        elif i < columns and i < end:
                             total = ptx.fmaf(v[k], v[k], total)
                         v[k] = float32(v[k] * w[k])
                 if i < end:
@@ -290,11 +361,10 @@ def preparer(record, threads):
                 column = padded
             quantize(v, column, half, int32(column < columns), padded, sh)
             first = int32(first + step)
-        if normed:
-            for k in range(5):
-                total += ptx.shfl_xor(total, int32(16 >> k))
-            if tid & 31 == 0:
-                squares[uint32(tid >> 5)] = total
+            if rounded and first < padded:
+                bring(x, norm, normed, columns, first, v, w)
+        if normed and not rounded:
+            share(total, squares)
         cuda.syncthreads()
 
     return prepare

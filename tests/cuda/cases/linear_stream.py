@@ -12,6 +12,12 @@ def fast():
     return [block for block in TYPES.values() if hasattr(quant.load(block.name), "STREAM")]
 
 
+def rounded(h):
+    """To half floats whose exponent has no limits."""
+    significand, exponent = numpy.frexp(h)
+    return numpy.ldexp(numpy.round(significand * 2048), exponent - 11)
+
+
 def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False, grid=None, scale=1.0, flags=0, runs=1, stages=2):
     x = random.standard_normal(columns, "float32") * numpy.float32(30)
     norm = random.standard_normal(columns, "float32")
@@ -20,9 +26,14 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
     rms = numpy.sqrt((h * h).mean() + eps)
     if normed:
         h = h * norm / rms
-    products = [m.values @ h + (m.bias if m.biased else 0) for m in matrices]
+    name = matrices[0].block.name
+    record = quant.load(name).STREAM
     # rounding changes an activation by 1 / (2 * 8127) of its group's largest at most; in standard deviations
     steps = numpy.abs(h).reshape(-1, 32).max(axis=1).repeat(32) / 8127 / numpy.sqrt(12)
+    if record.rounded:  # to these very numbers, but where another last bit of the root decides, one in hundreds
+        steps = 2.0**-11 * numpy.abs(h) / numpy.sqrt(12) * (0.05 if normed else 0.001)
+        h = rounded(h)
+    products = [m.values @ h + (m.bias if m.biased else 0) for m in matrices]
     noise = max(numpy.sqrt((m.values**2) @ (steps * steps)).max() for m in matrices) * 2
     outs = [m.out for m in matrices]
     if mode == 1:
@@ -40,8 +51,6 @@ def case(label, matrices, columns, random, mode=0, act=0, splits=1, normed=False
         args += m.arguments(out)
     args += NOTHING * (3 - len(matrices)) + [mode + flags, act, scale, splits, runs, stages]
     largest = min(numpy.abs(w).max() for w in wanted)  # each result is compared with its own largest value
-    name = matrices[0].block.name
-    record = quant.load(name).STREAM
     return Case(
         label, f"linear_stream_{name}", grid or (tiles(matrices) * splits + WARPS - 1) // WARPS, args,
         {10 + 6 * i: w for i, w in enumerate(wanted)},
@@ -65,7 +74,7 @@ def cases():
         yield case(f"gated-{splits}", pair, 544, random, mode=2, act=splits // 4, splits=splits, normed=True)
     yield case("late", pair[:1], 544, random, flags=4)
     yield case("beside", pair[:1], 544, random, flags=8)
-    for block in (first, *(b for b in fast() if quant.load(b.name).STREAM.piece or b.name == "F16")):
+    for block in (first, *(b for b in fast() if quant.load(b.name).STREAM.piece or b.name in ("F16", "BF16"))):
         yield case("wide", [Matrix(block, 3, 4864, random)], 4864, random, splits=8, normed=True)  # activations in two rounds
     yield case("wider", [Matrix(first, 2, 8736, random)], 8736, random, splits=8, normed=True)  # in five
     some = [Matrix(first, 50, 2304, random, biased=True)]
