@@ -1,7 +1,8 @@
 """Every family record, as tiny random models in the reference backend: against llama.cpp, and against itself.
 
 The models come from enumerating reflex/arch (tests/tiny.py), so a new family is tested by existing. Tolerances are in
-standard deviations of the logits; what llama.cpp adds is its GELU, which is a table of half-precision numbers.
+standard deviations of the logits. llama.cpp rounds what every matrix of a half-precision file reads to half precision, and its GELU
+is a table of such numbers; where that turns over a choice of experts, tests/ties.py says how near to a tie it was.
 """
 
 import numpy as np
@@ -10,37 +11,19 @@ from gguf import GGMLQuantizationType
 from kolibri import Kolibri
 from llama import Llama
 from oracle import Oracle
+from ties import explain
 from tiny import MODELS, VOCABULARY, write
 
 from reflex.arch import load_spec
 from reflex.backends.reference import Plan
 from reflex.errors import ContextOverflowError, InvalidInputError
 from reflex.gguf.reader import open_model
-from reflex.ops import gated
 from reflex.program import build
 
 CONTEXT = 512
 OWN = {"kolibri1": Kolibri}  # families that llama.cpp does not know, with an oracle of their own
 LENGTHS = (1, 7, 64, 100)  # the windows of the tiny models are 16 tokens
 AGAINST_LLAMA, AGAINST_ITSELF = 0.01, 2e-5  # largest difference / standard deviation
-# llama.cpp rounds what every matrix of a half-precision file reads to half precision. Latent attention has five such places in a
-# layer instead of two, and a deep random model amplifies that: its F32 files are the proof.
-HALF = dict.fromkeys(("deepseek2", "mistral4", "deepseek2-without-log"), 0.03) | {"gemma4": 0.05, "gemma3n": 0.12}
-TABLED = ("gemma4", "gemma3n")  # families whose tiny models show that llama.cpp's GELU is a table of half-precision numbers
-HALF |= {"deepseek2-lite": 0.2, "deepseek2-joined": 0.1}
-
-
-@pytest.fixture(autouse=True)
-def half_gelu(request, monkeypatch):
-    """The GELU of llama.cpp, where it is asked."""
-    if "llama_cpp" in request.function.__name__ and MODELS[request.node.callspec.params["name"]][0] in TABLED:
-        exact = gated.gelu
-
-        def rounded(x):
-            inner = exact(np.clip(x, -10, 10).astype("f2").astype("f4")).astype("f2").astype("f4")
-            return np.where(x > 10, x, np.where(x < -10, np.float32(0), inner))
-
-        monkeypatch.setitem(gated.UNITS, "gelu", lambda g, u: rounded(g) * u)
 
 
 def text(length, seed=7):
@@ -49,6 +32,13 @@ def text(length, seed=7):
 
 def distance(a, b):
     return float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.std(b))
+
+
+def check(model, ids, row, found, wanted):
+    """Logits of a row are near enough, or differ by choices of experts alone that are as near to a tie as the logits should be."""
+    if distance(found, wanted) >= AGAINST_LLAMA:
+        left, gaps = explain(model.file, model.program, CONTEXT, ids[: row + 1], wanted, AGAINST_LLAMA)
+        assert gaps and left < AGAINST_LLAMA, f"token {row} of {len(ids)}: {left} with choices turned over whose gaps are {gaps}"
 
 
 class Tiny:
@@ -96,21 +86,20 @@ def test_logits_equal_llama_cpp(tiny, name):
             ids = text(length)
             ours = feed(model.plan(), ids)
             assert ours.shape == (length, VOCABULARY)
-            assert distance(ours, oracle.logits(ids)) < AGAINST_LLAMA, f"prompt of {length} tokens"
+            for row, (found, wanted) in enumerate(zip(ours, oracle.logits(ids), strict=True)):
+                check(model, ids, row, found, wanted)
     finally:
         oracle.close()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_last_logits_of_a_half_precision_file_equal_llama_cpp(tmp_path, name):
-    """Where llama.cpp rounds every activation to half precision too."""
     model = Tiny(write(name, tmp_path / "m.gguf", "F16"))
     oracle = OWN.get(MODELS[name][0], Llama)(model.path, CONTEXT)
     try:
         for length in LENGTHS:
             ids = text(length)
-            ours = feed(model.plan(), ids, 0, [length - 1])
-            assert distance(ours[0], oracle.logits(ids)[-1]) < HALF.get(name, AGAINST_LLAMA), f"prompt of {length} tokens"
+            check(model, ids, length - 1, feed(model.plan(), ids, 0, [length - 1])[0], oracle.logits(ids)[-1])
     finally:
         oracle.close()
         model.file.close()
