@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from bench import record
+from bench import families_device, record
 from bench.record import measured_on, table
 from reflex import tables
 from reflex.arch import load_spec
@@ -70,28 +70,52 @@ def pre_tokenizer(name):
     return f"`{pre}`" if model == "gpt2" else f"`{model}` (unigrams)"
 
 
-def on_card(name, found):
-    """The largest difference of a family's half-precision models on a card: from llama.cpp, from the reference; how many failed."""
-    owners = tests("tiny").MODELS
-    rows = [kinds["F16"] for model, kinds in found.items() if owners.get(model, ("",))[0] == name and "F16" in kinds]
-    cells = []
-    for who in ("llama.cpp", "reference"):
-        values = [value for row in rows for value in row.get("errors", {}).get(who, {}).values()]
-        cells.append(f"{max(values):.4f}" if values else "")
-    failed = sum("failed" in row for row in rows)
-    return [*cells[:-1], ", ".join(filter(None, (cells[-1], f"{failed} of {len(rows)} failed" if failed else "")))]
+def on_card(name, measured):
+    """What cards gave for a family's models: the largest distance of F16 and of F32 files from llama.cpp with the cache that each
+    run is nearest to, of all files from the reference; and what was refused, failed or lies behind a choice near a tie."""
+    owners, rows = tests("tiny").MODELS, {}
+    for result in measured:
+        for model, kinds in result["models"].items():
+            if owners.get(model, ("",))[0] == name:
+                for kind, row in kinds.items():
+                    rows.setdefault(kind, []).append((model, row))
+    theirs = [_largest(rows.get(kind, ()), families_device.PEERS) for kind in ("F16", "F32")]
+    every = [found for some in rows.values() for found in some]
+    return [*theirs, _largest(every, ("reference",)), "; ".join(dict.fromkeys(filter(None, (_remark(*found) for found in every))))]
+
+
+def _settled(row):
+    """Runs that differ by choices near a tie alone."""
+    return [key for key, found in row.get("turned over", {}).items() if found["distance"] < families_device.GOAL]
+
+
+def _largest(rows, who):
+    """Of the distances from the nearest of `who`, over all runs that no choice near a tie explains; nothing where there is none."""
+    values = []
+    for _, row in rows:
+        found = [row["errors"][one] for one in who if one in row.get("errors", {})]
+        values += [min(errors[key] for errors in found) for key in (found[0] if found else ()) if key not in _settled(row)]
+    return f"{max(values):.4f}" if values else ""
+
+
+def _remark(model, row):
+    """What a reader must know of a model besides distances."""
+    if "errors" not in row:
+        return f"`{model}` {'refused' if 'refused' in row else 'failed'}"
+    gaps = [gap for key in _settled(row) for gap in row["turned over"][key]["gaps"]]
+    return f"`{model}` but for choices of experts with gaps up to {max(gaps):.4f}" if gaps else ""
 
 
 def models():
     """Every family with the models people know it by and what runs it."""
-    measured = record.read("families")
+    measured = record.read("families*")
     owners = [owner for owner, _ in tests("tiny").MODELS.values()]
     rows = []
     for family in tables.families():
         name = family["name"]
         cells = [f"`{name}`", family["models"], family["covers"], pre_tokenizer(name), " ".join(backends(name))]
-        rows.append([*cells, str(owners.count(name)), *(cell for result in measured for cell in on_card(name, result["models"]))])
-    measures = ["on a card, from llama.cpp", "from the reference"] * len(measured)
+        rows.append([*cells, str(owners.count(name)), *(on_card(name, measured) if measured else ())])
+    measures = ["card, F16, from llama.cpp", "F32, from llama.cpp", "all, from the reference", "remarks"] if measured else []
     return table(["architecture", "models", "", "pre-tokenizer", "backends", "files", *measures], rows)
 
 
@@ -114,19 +138,38 @@ def checks():
     text = f"""{count} tiny random models with the keys and tensor names of real files.
 
 - The reference backend against llama.cpp, run live: logits differ by at most {t.AGAINST_LLAMA} standard deviations, after prompts
-  of {lengths} tokens, from F32 and from F16 files: `tests/pure/test_families.py`.
+  of {lengths} tokens, from F32 files at each of their tokens and from F16 files at the last; or by choices of experts alone that
+  are within {t.AGAINST_LLAMA} of a tie (below): `tests/pure/test_families.py`.
 - Every fact of a record is missed by some model when it is changed (`tests/pure/test_record_fields.py`).
 - The cpu backend against the reference: `tests/cpu/test_families_on_cpu.py`.
 - The cuda backend's launches against the reference, by twins of its kernels, which are held to the emulated kernels:
   `tests/cuda/test_whole.py`.
 """
-    measured = record.read("families")
+    measured = record.read("families*")
     if not measured:
         return text + "- On a card: *not measured yet*.\n"
-    text += """- On a card: the largest difference in standard deviations of all F16 files, whole and token by token, from
-  llama.cpp on a CPU and from the float32 reference. Where rounding chooses another of two nearly equal experts, it jumps;
+    where, goal = ", ".join(measured_on([result]) for result in measured), measured[0]["goal"]
+    return (
+        text
+        + f"""- On a card: prompts of those lengths whole, and the longest token by token, of F16 and F32 files with weights of
+  {len(measured)} seeds (`bench/families_device.py`); at most {goal} is good.
+  {where}
+
+llama.cpp rounds activations to half floats beside F16 weights, and keys and values to half floats in its usual cache; here the
+cache on a GPU is of half floats too. With its float32 cache it differs from itself with its usual one by {_apart(measured)}
+in these models, so a run counts by the one that it is nearer to. Where experts are chosen, rounding decides between two that are as
+good: the gap is the smallest number, in standard deviations of the layer's router logits, that added to one of them turns a choice
+over. A run beyond {goal} that comes within {goal} of the reference with such choices turned over, all of gaps below {goal}, differs
+by those alone (`tests/ties.py`); the remarks name it.
 """
-    return text + f"  at most {measured[0]['goal']} is good. {measured_on(measured)}\n"
+    )
+
+
+def _apart(measured):
+    """How far llama.cpp's two caches are from each other: the median and the largest of all F16 files."""
+    rows = [row["F16"] for result in measured for row in result["models"].values()]
+    values = sorted(row["llama.cpp's caches apart"] for row in rows if row.get("llama.cpp's caches apart") is not None)
+    return f"{values[len(values) // 2]:.4f} (median) to {values[-1]:.4f}" if values else "an unknown amount"
 
 
 # ---- formats ---------------------------------------------------------------------------------------------

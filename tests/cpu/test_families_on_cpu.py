@@ -1,6 +1,6 @@
 """The compiled backend computes what the reference does, for every family: whole, in steps, and in branches.
 
-F32 models only, where both sides use the same weights and no rounding of activations comes between.
+Both sides use the same weights, F32 or F16, and no rounding of activations comes between.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ CONTEXT = 256
 TOLERANCE = 1e-4  # largest difference of a logit, in standard deviations
 
 
-@pytest.fixture(params=MODELS)
-def plans(request, tmp_path):
-    file = open_model(str(write(request.param, tmp_path / "m.gguf")))
+@pytest.fixture
+def plans(name, kind, tmp_path):
+    file = open_model(str(write(name, tmp_path / "m.gguf", kind)))
     program = build(load_spec(file), CONTEXT)
     cpu, reference = Plan(file, program, CONTEXT, 2), Reference(file, program, CONTEXT)
     yield cpu, reference
@@ -41,6 +41,16 @@ def check(plans, ids, first, positions, shared, branch, outputs, strands=None):
     assert plans[0].logprobs(0, [0, 7, VOCABULARY - 1]) == pytest.approx(plans[1].logprobs(0, [0, 7, VOCABULARY - 1]), abs=1e-3)
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["F16"])
+def test_a_half_precision_file(plans):
+    zeros = [0] * 40
+    check(plans, text(40, 1), 0, list(range(40)), zeros, zeros, [6, 39])
+    check(plans, text(1, 2), 40, [40], [0], [0], [0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["F32"])
 def test_prompt_then_steps_then_branches(plans):
     prompt, zeros = text(67, 1), [0] * 67
     check(plans, prompt, 0, list(range(67)), zeros, zeros, list(range(67)))

@@ -26,6 +26,7 @@ CLOSE = 0.025  # standard deviations of the logits, for the few layers of most m
 TEXTS = 4  # of which one must do for a mixture of experts: where two experts are as good, rounding chooses
 BRANCHES = 5  # of two tokens behind a prompt
 ROUNDED = "gpt-oss", "llama-yarn"  # compared with llama.cpp
+STEPS = "ernie4_5-moe-plain", "mimo2-fused", "llama-yarn"  # the same, a token at a time
 EMULATED = "gpt2", "mistral3", "olmo2", "gpt-oss"  # with kernels in the emulator
 
 
@@ -158,6 +159,25 @@ def test_prompts_are_rounded_where_llama_cpp_rounds_them(name, tmp_path):
         peer.close()
     assert max(off(found, theirs) for theirs, found, _ in rows) < 0.004
     assert max(off(exact, theirs) for theirs, _, exact in rows) > 0.0045  # what remains if nothing is rounded
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_rounded_where_llama_cpp_rounds_them(name, tmp_path):
+    """With its usual cache, of half floats as ours: activations beside weights that are half floats, keys and values."""
+    pytest.importorskip("xllamacpp")
+    from llama import Llama
+
+    ids = numpy.random.default_rng(7).integers(0, tiny.VOCABULARY, 64).tolist()
+    with opened(name, tmp_path) as file:
+        program = build(load_spec(file), CONTEXT)
+        tested, trusted = Emulated(file, program, CONTEXT), Plan(file, program, CONTEXT)
+        peers = [Llama(tmp_path / "m.gguf", CONTEXT, own_cache=own) for own in (True, False)]
+        usual, exact = (peer.logits(ids)[-1] for peer in peers)
+        for peer in peers:
+            peer.close()
+        found, right = tested.follow(ids, step=1), follow(trusted, ids, 0)
+    assert off(found, usual) < 0.0025
+    assert min(off(exact, usual), off(right, usual)) > 0.004  # what remains if nothing, or not the cache, is rounded
 
 
 @pytest.mark.parametrize("name", EMULATED)

@@ -53,16 +53,26 @@ def test_figures_of_results_are_shown(monkeypatch):
     """What bench/formats.py, bench/formats_device.py and bench/families_device.py write, as far as the tables read it."""
     head = {"commit": "abc", "date": "2026-11-30 10:00 UTC", "machine": dict.fromkeys(("cpu", "cores", "kernel", "python"), "?")}
     product = [{"format": "Q4_K", "bits": 4.5, "tokens": 1, "us": 10}, {"format": "Q8_0", "bits": 9, "tokens": 1, "us": 16}]
-    errors = {"reference": {"whole 1": 0.004, "step 7": 0.002}, "llama.cpp": {"whole 1": 0.001, "step 7": 0.003}}
-    far = {"F16": {"errors": errors}, "F32": {"failed": "no kernel"}}
+    errors = {"reference": {"whole 1": 0.004, "step 7": 0.002}, "llama.cpp": {"whole 1": 0.001, "step 7": 0.03}}
+    errors["llama.cpp, cache F16"] = {"whole 1": 0.005, "step 7": 0.003}
+    far = {"F16": {"errors": errors, "turned over": {}, "llama.cpp's caches apart": 0.02}, "F32": {"failed": "no kernel"}}
+    tie = {"errors": {"reference": {"whole 1": 0.5, "step 7": 0.006}}}
+    tie |= {"turned over": {"whole 1": {"distance": 0.002, "gaps": [0.003]}}}
     known = {
         "formats": {"products": product},
         "formats-cpu": {"formats": {"Q8_0": {"1": {"share": {"median": 1.5}}}}},
-        "families": {"goal": 0.01, "models": {"llama": far, "gpt2": {"F16": {"failed": "no kernel"}}}},
+        "families": {"goal": 0.01, "models": {"llama": far, "gpt2": {"F16": {"refused": "no kernel"}}, "kolibri1": {"F16": tie}}},
     }
+    known["families*"] = known.pop("families")
     monkeypatch.setattr(record, "read", lambda pattern: [head | known[pattern]] if pattern in known else [])
     rows = {line.split("`")[1]: line for line in support_tables.formats().splitlines()[2:]}
     assert rows["Q4_K"].endswith("|  |  | 1.00 |  |") and rows["Q8_0"].endswith("| 1.50 |  | 1.25 |  |")
     rows = {line.split("`")[1]: line for line in support_tables.models().splitlines()[2:]}
-    assert rows["llama"].endswith("| 0.0030 | 0.0040 |") and rows["gpt2"].endswith("|  | 1 of 1 failed |")
-    assert "0.01 is good" in support_tables.checks() and "abc" in support_tables.speeds()
+    assert rows["llama"].endswith("| 0.0030 |  | 0.0040 | `llama` failed |")
+    assert rows["gpt2"].endswith("|  |  |  | `gpt2` refused |")
+    assert rows["kolibri1"].endswith("|  |  | 0.0060 | `kolibri1` but for choices of experts with gaps up to 0.0030 |")
+    unexplained = {"F16": tie | {"turned over": {"whole 1": {"distance": 0.4, "gaps": [0.003]}}}}
+    known["families*"]["models"]["kolibri1"] = unexplained
+    assert "| 0.5000 |  |" in next(row for row in support_tables.models().splitlines() if "`kolibri1`" in row)
+    assert "0.01 is good" in support_tables.checks() and "0.0200 (median)" in support_tables.checks()
+    assert "abc" in support_tables.speeds()
