@@ -3,20 +3,9 @@
 The last layers may be a draft head, which does not run. A rope.freq_base_swa is of no effect, as in llama.cpp.
 """
 
-from .spec import Family
+from . import dots1
 
-FAMILY = Family(
-    head_norm="rms",
-    rope_on="windowed",
-    window_if="always",
-    window_every=4,
-    keys=("expert_gating_func", "expert_weights_norm", "expert_weights_scale"),
-    experts="always",
-    gating=None,
-    renormalize=False,
-    choice_bias="optional",
-    shared="key or routed",
-)
+FAMILY = dots1.FAMILY.but(rope_on="windowed", window_if="always", window_every=4, shared="key or routed")
 
 TINY = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "feed_forward": 96, "tokenizer": "exaone-moe"}
 TINY |= {"untied": True, "dense": 1, "experts": (8, 3, 32), "shared": 48, "choice_bias": True}

@@ -131,7 +131,7 @@ def read_renormalize(file, key, family):
 def read_groups(file, key, e):
     """(groups, groups used), (0, 0) without groups."""
     groups = file.u(key + "expert_group_count", 0)
-    if groups <= 1:
+    if 0 <= groups <= 1:
         return 0, 0
     used = file.u(key + "expert_group_used_count")
     if not 0 < used <= groups or e.count % groups or e.count < 2 * groups or e.used > used * (e.count // groups):

@@ -13,5 +13,5 @@ TINY = {"width": 64, "layers": 22, "heads": 4, "kv_heads": 2, "head_dim": 16, "f
 TINY |= {"embed_std": 0.6, "inputs": 256, "owners": 20, "keeps_keys": True, "streams": True, "branch": 0.5}
 TINY |= {"keys": {"rope.freq_base": 1e6, "attention.sliding_window": 16, "attention.shared_kv_layers": 2}}
 TINY["keys"] |= {"attention.key_length": 16, "attention.value_length": 16, "final_logit_softcapping": 30.0}
-TINY["keys"] |= {"activation_sparsity_scale": [1.6448533535003662] * 10 + [0.0] * 12}
+TINY["keys"] |= {"activation_sparsity_scale": [1.6448533535003662] * 10 + [float("-inf")] * 12}
 TINY["keys"] |= {"altup.num_inputs": 4, "altup.active_idx": 0, "rope.freq_base_swa": 5000.0}

@@ -6,6 +6,7 @@ Nothing rotates. Sigmoid routing with a choosing bias behind the leading dense l
 from .spec import Family
 
 FAMILY = Family(
+    output="required",
     latent="same strength",
     rope=None,
     mixer="delta of channels",

@@ -14,6 +14,8 @@ from . import names
 from .sizes import positive, stated
 from .spec import Matrix
 
+MOST_SCALE = 1e6
+
 
 class Latent:
     """Latent attention of one layer. `k_b` and `v_b` hold a matrix per head; Layer.key_dim and value_dim are those of a head."""
@@ -31,7 +33,7 @@ def read_latent(file, key, family, spec):
     """Fills `latent`, the sizes of a head, the scale and the tempering of every layer, once the rotations are read."""
     rank = positive(file, key + "attention.kv_lora_rank")
     split = file.has(key + "attention.key_length_mla")
-    ending = "_mla" if split else ""  # without it key_length is that of the compressed form
+    ending = "_mla" if split else ""  # with it key_length is that of the compressed form
     key_dim = positive(file, key + "attention.key_length" + ending)
     value_dim = positive(file, key + "attention.value_length" + ending)
     turned = file.u(key + "rope.dimension_count", key_dim)
@@ -42,12 +44,23 @@ def read_latent(file, key, family, spec):
             found=turned,
             where=key + "rope.dimension_count",
         )
+    stated_dim = file.u(key + "attention.key_length", rank + turned) if split else rank + turned  # value_length may say anything
+    if stated_dim != rank + turned:
+        expected = f"kv_lora_rank + rope.dimension_count = {rank + turned}"
+        raise ModelFileError("sizes of latent attention disagree", expected, stated_dim, key + "attention.key_length")
     strength = magnitude(spec.rotations[0], family) if spec.rotations else 1.0
     scale = strength**2 / key_dim**0.5
+    if not scale < MOST_SCALE:
+        where = key + "rope.scaling.yarn_log_multiplier"
+        raise ModelFileError("YaRN makes scores beyond any number", f"a scale below {MOST_SCALE:g}", scale, where)
     for layer in spec.layers:
         if layer.mixer:
             continue
+        if layer.kv_heads not in (1, layer.heads):
+            found, where = layer.kv_heads, f"{key}attention.head_count_kv, layer {layer.index}"
+            raise ModelFileError("latent attention has one key for all heads", f"1 or {layer.heads}", found, where)
         layer.latent = Latent(rank, key_dim - turned, turned)
+        layer.latent.q_rank = file.u(key + "attention.q_lora_rank", -1)
         layer.key_dim, layer.value_dim, layer.kv_heads, layer.scale = key_dim, value_dim, 1, scale
     temper = stated(file, key, family, "attention.temperature_scale", 0.0)
     spec.temper = (temper, positive(file, key + "attention.temperature_length"), 0) if temper else None
@@ -76,9 +89,13 @@ def read_latent_tensors(taken, start, layer, width):
         role = names.ATTN_Q_B
         a = taken.tensors.get(f"{start}{names.ATTN_Q_A}.weight")
         inputs = a.shape[-1] if a is not None and len(a.shape) == 2 else 0
-        m.q_rank = inputs  # dimensions of compressed queries
         m.q_a = taken.matrix(start + names.ATTN_Q_A, width, inputs, False)
         m.q_a_norm = taken.norm(start + names.ATTN_Q_A_NORM, inputs)
+    rank = inputs if m.q_a else 0
+    if m.q_rank not in (-1, rank):
+        found = f"{rank} in {start}{names.ATTN_Q_A if m.q_a else names.ATTN_Q}.weight"
+        raise ModelFileError("compressed queries contradict the metadata", f"attention.q_lora_rank {m.q_rank}", found)
+    m.q_rank = rank  # dimensions of compressed queries, 0: they are not compressed
     layer.q = taken.matrix(start + role, inputs, heads * layer.key_dim, False)
     m.kv_a = taken.matrix(start + names.ATTN_KV_A, width, m.rank + m.turned, False)
     m.kv_a_norm = taken.need(f"{start}{names.ATTN_KV_A_NORM}.weight", (m.rank,))

@@ -6,6 +6,7 @@ each other (ModelFileError). Called by arch/sizes.py and arch/tensors.py, for fa
 
 from ..errors import ModelFileError
 from . import names
+from .sizes import read_flags
 from .spec import Matrix
 
 MOST, MOST_TAPS, MOST_STATE = 1 << 24, 64, 1 << 28  # sizes, taps of a filter, float32 of one state
@@ -15,7 +16,7 @@ class Mixer:
     """A recurrent mixer of one layer. `inputs`: what it reads of the normed stream, {word: Part}; the rest are tensor names."""
 
     __slots__ = ("a", "convs", "d", "dt_bias", "heads", "inner", "inputs", "key_dim", "key_heads", "key_order", "kind", "norm")
-    __slots__ += ("out", "taps", "value_dim")
+    __slots__ += ("norm_if", "out", "taps", "value_dim")
 
     def __init__(self, kind):
         self.kind = kind
@@ -49,7 +50,7 @@ def read_mixers(file, key, family, spec):
         if not mixes:
             continue
         layer.mixer = mixer = Mixer(family.mixer)
-        mixer.key_order = family.key_order
+        mixer.key_order, mixer.norm_if = family.key_order, family.scan_norm
         for word, value in sizes.items():
             setattr(mixer, word, value)
         if family.mixer_in != "beside":
@@ -66,7 +67,7 @@ def by_interval(file, key, family, layers):
     name = key + "attention.recurrent_layers"
     if file.has(name):
         blocks = file.u(key + "block_count")
-        flags = [bool(flag) for flag in file.per_layer(name, blocks)]
+        flags = read_flags(file, name, blocks)
         return [flags[layer.index] for layer in layers]
     every = file.u(key + "full_attention_interval", 4)
     if every < 1:
@@ -152,7 +153,7 @@ def read_mixer_tensors(taken, layer, width):
 def filters(taken, mixer, role, channels, *parts, biased=False):
     """The filters of a convolution over `channels`, shared out among the words of `parts` (word, count) in that order."""
     name = taken.need(role + ".weight", (mixer.taps, channels))
-    bias = taken.optional(role + ".bias", (channels,)) if biased else None
+    bias = taken.need(role + ".bias", (channels,)) if biased else None
     first = 0
     for word, count in parts:
         mixer.convs[word] = name, bias, first
@@ -221,7 +222,8 @@ def scan_tensors(taken, mixer, start, width):
     filters(taken, mixer, start + names.SSM_CONV, inner + 2 * keys, ("v", inner), ("k", keys), ("q", keys), biased=True)
     read_decay(taken, mixer, start, (1, heads), heads)
     mixer.d = taken.need(start + names.SSM_D, (1, heads))
-    mixer.norm = taken.optional(f"{start}{names.SSM_NORM}.weight", (inner // mixer.key_heads, mixer.key_heads))
+    norm = taken.optional if mixer.norm_if == "optional" else taken.need
+    mixer.norm = norm(f"{start}{names.SSM_NORM}.weight", (inner // mixer.key_heads, mixer.key_heads))
     mixer.out = taken.matrix(start + names.SSM_OUT, inner, width, False)
 
 

@@ -26,7 +26,7 @@ NEUTRAL = {
     "attention.shared_kv_layers": (0,),
     "attention.causal": (True,),
 }
-LARGEST_LIMIT = 1e30
+LARGEST_LIMIT, MOST_DEVIATIONS = 1e30, 10
 READS = {bool: lambda file, name: file.b(name), int: lambda file, name: file.u(name), float: lambda file, name: file.f(name)}
 ACT_KEYS = {"xielu": ("xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps")}  # without the architecture before them
 
@@ -120,7 +120,7 @@ def read_layers(file, key, family, spec):
     windows = read_windows(file, key, family, count)
     dims = read_dims(file, key, family, spec, heads[0], any(windows))
     limits = {} if "swiglu_clamp_shexp" not in family.keys else read_limits(file, key, "swiglu_clamp_shexp", count)
-    sparsity = file.per_layer(key + "activation_sparsity_scale", count, 0.0) if family.sparse else [0.0] * count
+    sparsity = read_sparsity(file, key + "activation_sparsity_scale", count) if family.sparse else [0.0] * count
     act_parameters = list(zip(*(file.per_layer(name, count) for name in ACT_KEYS.get(family.act, ())), strict=True)) or [()] * count
     parallel = family.parallel == "always" or (family.parallel == "key" and file.b(key + "use_parallel_residual"))
     by_width = family.scale_by_width == count
@@ -133,7 +133,7 @@ def read_layers(file, key, family, spec):
         layer.index, layer.heads, layer.kv_heads = i, heads[i], kv_heads[i]
         layer.key_dim, layer.value_dim = dims[bool(windows[i])]
         layer.feed_forward = feed_forward[i]
-        layer.limit, layer.sparsity = limits.get(i, 0.0), float(sparsity[i])
+        layer.limit, layer.sparsity = limits.get(i, 0.0), sparsity[i]
         layer.query_gate = family.query_gate
         layer.act_parameters = act_parameters[i]
         layer.parallel = parallel
@@ -169,12 +169,26 @@ def read_limits(file, key, name, count):
     return {i: float(limit) for i, limit in enumerate(limits) if limit}
 
 
+def read_sparsity(file, name, count):
+    """Standard deviations above the mean of every layer's gate; 0: none. A layer that keeps all of its gate has the share 0, whose
+    deviations converters write as they are: minus infinity."""
+    deviations, most = [0.0 if value == float("-inf") else float(value) for value in file.per_layer(name, count)], MOST_DEVIATIONS
+    for value in deviations:
+        if not -most <= value <= most:
+            expected = f"{-most} to {most} deviations, or minus infinity"
+            raise ModelFileError("a size in the metadata is out of range", expected, value, name)
+    return deviations
+
+
 def read_owners(file, key, spec):
     """The last attention.shared_kv_layers layers read keys and values of the last layer before them with as large a view."""
     name = key + "attention.shared_kv_layers"
-    first = len(spec.layers) - file.u(name, 0)
-    for layer in spec.layers[max(0, first) :]:
-        alike = [other.index for other in spec.layers[: max(0, first)] if bool(other.window) == bool(layer.window)]
+    shared = file.u(name, 0)
+    if not 0 <= shared < len(spec.layers):
+        raise ModelFileError("a size in the metadata is out of range", f"0 to {len(spec.layers) - 1}", shared, name)
+    first = len(spec.layers) - shared
+    for layer in spec.layers[first:]:
+        alike = [other.index for other in spec.layers[:first] if bool(other.window) == bool(layer.window)]
         owner = spec.layers[alike[-1]] if alike else None
         if owner is None or (owner.kv_heads, owner.key_dim, owner.value_dim) != (layer.kv_heads, layer.key_dim, layer.value_dim):
             raise ModelFileError(
@@ -229,6 +243,15 @@ def check_heads(key, index, heads, kv_heads, feed_forward, may_lack_heads, may_l
         )
 
 
+def read_flags(file, name, count):
+    """One bool per layer."""
+    flags = file.per_layer(name, count)
+    if not all(type(flag) in (bool, int) and flag in (0, 1) for flag in flags):
+        found = next(flag for flag in flags if type(flag) not in (bool, int) or flag not in (0, 1))
+        raise ModelFileError("a flag of a layer is neither true nor false", "bools, or 0 and 1", found, name)
+    return [bool(flag) for flag in flags]
+
+
 def read_windows(file, key, family, count):
     """Window of each layer in tokens, the current one included; 0: the layer sees everything."""
     name = key + "attention.sliding_window"
@@ -242,13 +265,12 @@ def read_windows(file, key, family, count):
         raise ModelFileError("a size in the metadata is out of range", expected=f"at most {MAX_CONTEXT}", found=size, where=name)
     pattern = family.window_every
     if pattern is None:
-        return [size if flag else 0 for flag in file.per_layer(name + "_pattern", count)]
+        return [size if flag else 0 for flag in read_flags(file, name + "_pattern", count)]
     if file.has(name + "_pattern"):
         try:
             pattern = file.u(name + "_pattern")
         except ModelFileError:  # not a number: one boolean per layer
-            flags = file.per_layer(name + "_pattern", count)
-            return [size if flag else 0 for flag in flags]
+            return [size if flag else 0 for flag in read_flags(file, name + "_pattern", count)]
         if pattern < 0:
             raise ModelFileError("the window pattern is negative", expected="0 or more", found=pattern, where=name + "_pattern")
     return [size if pattern == 0 or i % pattern < pattern - 1 else 0 for i in range(count)]

@@ -39,6 +39,7 @@ FAMILY_DEFAULTS = {
     "mixer_in": "no keys",  # layers that have it instead of attention: "no keys" (head_count_kv 0) | "interval" (all but every
     # full_attention_interval-th, or as recurrent_layers says) | "all" (and nothing else) | "beside" (all, beside attention)
     "key_order": "tiled",  # which key head a value head h of a delta rule reads: "tiled" (h mod key heads) | "grouped"
+    "scan_norm": "required",  # ssm_norm behind a scan: required | optional (without it nothing is normed there)
     "one_part": False,  # a block is one norm and one part: feed-forward where feed_forward_length is not 0, attention where
     # head_count_kv is not 0, else the mixer
     # positions

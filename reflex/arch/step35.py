@@ -6,6 +6,7 @@ Layers without a window rotate half as many dimensions, and only they are scaled
 from .spec import Family
 
 FAMILY = Family(
+    output="required",
     head_norm="rms",
     head_norm_if="stored",
     out_gate="heads",
