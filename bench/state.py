@@ -62,7 +62,7 @@ def inside(session, ids, folder, rounds):
         rows["computed"].append(spent)
         rows["export"].append(timed(lambda: export_state(session, ids, path))[0])
         session.forget()
-        spent, found = timed(lambda: (import_state(session, path, ids), answer())[1])
+        spent, found = timed(lambda: (import_state(session, path, ids, wait=False), answer())[1])
         rows["imported"].append(spent)
         equal = equal and [c.logprobs for c in found] == [c.logprobs for c in wanted]
         rows["fingerprints"].append(timed(lambda: fingerprints(session.plan))[0])

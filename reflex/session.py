@@ -168,6 +168,8 @@ class Session:
 
     def forget(self):
         """Something else is about to use the plan: what the cache holds is not known any more."""
+        if getattr(self.plan, "arriving", None):
+            self.plan.arriving.drop()
         self._slots.cut(0)
         self._slots.turn += 1
 
@@ -180,17 +182,26 @@ class Session:
             raise StateError("a batch starts behind the tokens held", f"slot {len(have)} at most", f"slot {batch.first_slot}")
         self._slots.cut(batch.first_slot)
         self._slots.turn += 1
-        b, runs, states = batch, batch.runs if any(batch.runs) else (), self._slots.snapshots
-        if states is None:
-            self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady)
-        else:
-            if b.strands is None:
-                b.strands = states.strands(b.first_slot, b.plain, b.stops)
-            self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady, b.strands)
-            states.done()
-        if self._slots.steady == len(have) and (b.steady or self.plan.steady):
+        arriving = getattr(self.plan, "arriving", None)
+        try:
+            self._compute(batch)
+        except BaseException:
+            if arriving:  # it may be that the cache lacks what was adopted
+                self.forget()
+            raise
+        if self._slots.steady == len(have) and (batch.steady or self.plan.steady):
             self._slots.steady += batch.plain
         have += batch.ids[: batch.plain]
+
+    def _compute(self, b):
+        runs, states = b.runs if any(b.runs) else (), self._slots.snapshots
+        if states is None:
+            self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady)
+            return
+        if b.strands is None:
+            b.strands = states.strands(b.first_slot, b.plain, b.stops)
+        self.plan.evaluate(b.ids, b.first_slot, b.positions, b.shared, b.branch, b.outputs, runs, b.steady, b.strands)
+        states.done()
 
     def sync(self, ids):
         """Make `ids` this timeline; computes what the cache lacks, and always the last token, whose logits are then row 0.
@@ -229,13 +240,23 @@ class Session:
 
     def adopt(self, ids, behind=0):
         """The cache holds `ids` now, which something else than `evaluate` put there, as steady batches leave them, and place 0 of
-        recurrent layers the state behind the first `behind`."""
-        self.forget()
+        recurrent layers the state behind the first `behind`. Slots may still be on their way: see `landed`."""
+        self._slots.cut(0)
+        self._slots.turn += 1
         if behind:
             self.snapshots.adopt(behind, 0)
         self._slots.ids += ids
         self._slots.steady = len(ids)
         self.ids = list(ids)
+
+    def landed(self):
+        """Wait until the cache holds all of what was adopted. What raises leaves nothing of it."""
+        if getattr(self.plan, "arriving", None):
+            try:
+                self.plan.arriving.land()
+            except BaseException:
+                self.forget()
+                raise
 
     def append(self, token):
         """Extend the timeline by one token; its logits are then row 0."""
@@ -247,6 +268,7 @@ class Session:
         start = getattr(self.plan, "follow", None)
         if start is None or self._slots.snapshots:  # a state that ran ahead could not be taken back
             return None
+        self.landed()
         slots = self._slots
         if self.held(self.ids) < len(self.ids):  # another timeline has used the cache since
             self.sync(self.ids)

@@ -376,7 +376,7 @@ class Plan:
         value = native.view(logits + 4 * token, 1, "f")[0]
         return token if value - value == 0 else -1
 
-    def store(self, source=None):
+    def store(self):
         """What reads and writes the memory of earlier tokens, for state files; see sections.py."""
         from .cpu_state import Store
 

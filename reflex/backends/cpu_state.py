@@ -13,6 +13,7 @@ class Store:
     half = False
     place = 0
     parallel = True
+    fetches = False
 
     def __init__(self, plan):
         self.memory, self.library = plan.memory, plan.library

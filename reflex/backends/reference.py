@@ -294,7 +294,7 @@ class Plan:
         token = draw(logits, temperature, top_k, top_p, min_p, random)
         return token if np.isfinite(logits[token]) else -1
 
-    def store(self, source=None):
+    def store(self):
         """What reads and writes the memory of earlier tokens, for state files; see sections.py."""
         from .reference_state import Store
 

@@ -11,7 +11,7 @@ class Store:
 
     half = False
     place = 0
-    parallel = False
+    parallel = fetches = False
     origin = "numpy"
 
     def __init__(self, plan):
@@ -47,9 +47,6 @@ class Store:
         for state in self.plan.state(self.place):
             state[:] = np.frombuffer(view(address, state.nbytes), np.float32)
             address += state.nbytes
-
-    def finish(self):
-        """Nothing is left to wait for."""
 
     def _caches(self):
         sections = iter(self.sections)

@@ -10,14 +10,16 @@ each [heads][slots of the block][width]. Fixed sections are [heads][width] and a
         sections = ()   # of slots, in order
         fixed = ()      # fixed ones, in order
         half = False    # whether slots are kept as float16, so that a file of those loses nothing
-        parallel = True # whether threads may write at the same time, which then is done when `write` returns
+        parallel = True # whether threads may write at the same time
+        fetches = False # whether it reads and checks blocks of float16 by itself: the first `count` slots of a reflex.state.layout
+                        # `shape`, from the file `found`; nothing is written that was not found right
         origin = ""     # what computes, as far as it decides the last bits of values
         place = 0       # of the fixed sections among those of the plan (program.records.PLACES); -1: zeros are read
         def read(self, first, count, address, half)            # slots [first, first + count) of one block to `address`
         def write(self, first, count, stored, address, half)   # the first `count` slots of a block of `stored` there
         def read_fixed(self, address)
         def write_fixed(self, address)
-        def finish(self)                                       # where not parallel: begin what `write` was given
+        def fetch(self, shape, found, count)                   # where it fetches
 
 A plan on a GPU has `state_at(place)`: the device address of the float32 numbers of all its fixed sections, one after the other.
 Called by reflex/state; each backend has its own in a file beside it.

@@ -12,7 +12,7 @@ class State:
         self.kind = None if kind == "kept" else kind
         self.ids = session.encode(text)
         if source:
-            found = import_state(session, source, self.ids)
+            found = import_state(session, source, self.ids, wait=False)
             out.note(f"reflex: state: {found.reused} of {found.tokens} tokens from {source} for a prompt of {len(self.ids)}")
             for note in found.notes:
                 out.warn(note)

@@ -36,6 +36,7 @@ def export_state(session, ids, path, kind=None):
     if kind is not None and kind not in KINDS:
         raise InvalidInputError("a state has no such numbers", " or ".join(KINDS), repr(kind))
     session.settle(ids)
+    session.landed()
     store = session.plan.store()
     if store.fixed:
         store.place = session.snapshots.behind(len(ids) - 1)
@@ -50,27 +51,27 @@ def export_state(session, ids, path, kind=None):
             digests = []
             for number, size in enumerate(shape.sizes):
                 if number < shape.blocks:
-                    first = number * BLOCK
-                    store.read(first, min(BLOCK, len(ids) - first), room.address, half)
+                    store.read(number * BLOCK, shape.stored(number), room.address, half)
                 else:
                     store.read_fixed(room.address)
                 used = shape.used(number)
                 native.view(room.address + used, size - used)[:] = bytes(size - used)
-                digests.append(library.digest(room.address, size, number))
+                digests += [library.digest(room.address + at, count, piece) for piece, at, count in shape.pieces(number)]
                 out.write(native.view(room.address, size))
             out.write(layout.tail(library, digests))
     finally:
         room.free()
 
 
-def import_state(session, path, ids=None):
+def import_state(session, path, ids=None, wait=True):
     """Put the state in the file `path` into the cache of `session`, as far as `ids` begin like it; an Imported.
 
     Without `ids` the whole text of the state becomes the session's timeline. StateError for a file of another model, or one that is
-    damaged; nothing of it is used then."""
+    damaged; nothing of it is used then. Without `wait` the bytes of slots may still be read when this returns (on a GPU, which
+    computes meanwhile): damage of them is then found before whatever is computed next has a result."""
     session.forget()
     with layout.open_state(path) as found:
-        store = session.plan.store(found)
+        store = session.plan.store()
         shape = layout.Shape(store, found.tokens, found.half)
         found.check(shape, identity.of(session.plan.file, session.plan.program, store))
         if ids is None and found.tokens > session.context:
@@ -82,34 +83,39 @@ def import_state(session, path, ids=None):
             reused = 0
         if not reused:
             notes.append(f"nothing of the state could be used: the prompt does not begin with its {found.tokens} tokens")
-        _take(store, shape, found, min(reused, session.context))
         kept = found.ids()
+        try:
+            _take(store, shape, found, min(reused, session.context))
+        except BaseException:
+            session.forget()
+            raise
     session.adopt(kept[:reused], found.tokens - 1 if store.fixed and reused else 0)
+    if wait:
+        session.landed()
     return Imported(kept, reused, notes)
 
 
 def _take(store, shape, found, count):
-    """Check every chunk of the file and give the first `count` slots to the store."""
-    library = native.library()
-    needed = (count + BLOCK - 1) // BLOCK
+    """Give the first `count` slots to the store. Every chunk that they need is checked, and no other one is read."""
+    library, blocks = native.library(), (count + BLOCK - 1) // BLOCK
+    chunks = [*range(blocks), *([shape.blocks] if store.fixed and count else ())]
+    if store.fetches and found.half:
+        store.fetch(shape, found, count)
+        del chunks[:blocks]
 
     def write(number):
-        if number < needed:
-            first = number * BLOCK
-            stored = min(BLOCK, shape.tokens - first)
-            store.write(first, min(stored, count - first), stored, found.chunk(shape, number), found.half)
-        elif number == shape.blocks and count:
+        if number == shape.blocks:
             store.write_fixed(found.chunk(shape, number))
+        else:
+            first, stored = number * BLOCK, shape.stored(number)
+            store.write(first, min(stored, count - first), stored, found.chunk(shape, number), found.half)
 
-    def check(number):
-        found.verify(library, shape, number)
+    def check(i):
+        found.verify(library, shape, chunks[i])
         if store.parallel:
+            write(chunks[i])
+
+    together(check, len(chunks), "state file")
+    if not store.parallel:
+        for number in chunks:
             write(number)
-
-    def meanwhile():
-        if not store.parallel:
-            for number in range(len(shape.sizes)):
-                write(number)
-            store.finish()
-
-    together(check, len(shape.sizes), "state file", meanwhile)

@@ -4,10 +4,11 @@
             bytes of a value, slots of a block, fingerprints (identity.NAMES), bytes of the origin; then the origin as text, the
             token ids (32 bits each), zeros; the digest of all this in the last word
     chunks  see backends/sections.py; each filled up with zeros to a multiple of PAGE
-    tail    the digest of every chunk, then the digest of those
+    tail    the digest of every piece of the chunks, numbered from 0 on, then the digest of those
 
-Every byte is under one of the digests (kernels/host/state.py), and all sizes follow from the numbers in the head, so that a file
-that was cut, extended or changed anywhere is refused. Owns opening and mapping; refuses other versions.
+A piece has PIECE bytes, the last of a chunk what is left: what a thread reads, checks and copies at once. Every byte is under one
+of the digests (kernels/digest.py), and all sizes follow from the numbers in the head, so that a file that was cut or extended is
+refused, and so is one that was changed where it is read. Owns opening and mapping; refuses other versions.
 """
 
 from posix import O_CLOEXEC, O_NONBLOCK, O_RDONLY
@@ -22,8 +23,9 @@ from ..gguf.header import Header, guard
 from . import identity
 
 MAGIC = int.from_bytes(b"RFXSTATE", "little")
-VERSION = 1
+VERSION = 2
 PAGE = 4096
+PIECE = 1 << 19  # bytes under one digest
 WORDS = 7 + len(identity.NAMES) + 1  # of the head before the origin
 MOST_TOKENS, MOST_ORIGIN = 1 << 31, 1024
 HEAD_SEED, TAIL_SEED = -1, -2
@@ -37,6 +39,8 @@ def up(size):
 class Shape:
     """How large everything is in a state of `tokens` tokens."""
 
+    piece = PIECE
+
     def __init__(self, store, tokens, half):
         self.tokens = tokens
         self.half = half
@@ -46,15 +50,29 @@ class Shape:
         counts = [min(BLOCK, tokens - BLOCK * i) for i in range(self.blocks)]
         self._used = [self.slot * count for count in counts] + ([self.fixed] if self.fixed else [])
         self.sizes = [up(size) for size in self._used]  # bytes of every chunk
+        self.starts, self.firsts = [0], [0]  # of every chunk: bytes and pieces before it; then of all
+        for size in self.sizes:
+            self.starts.append(self.starts[-1] + size)
+            self.firsts.append(self.firsts[-1] - (-size // PIECE))
         self.file_bytes = 0  # known with the head
+
+    def stored(self, number):
+        """Slots of a block."""
+        return min(BLOCK, self.tokens - BLOCK * number)
 
     def used(self, number):
         """Bytes of a chunk before its zeros."""
         return self._used[number]
 
+    def pieces(self, number):
+        """(number, offset in the chunk, bytes) of each piece of a chunk."""
+        size = self.sizes[number]
+        for piece, at in enumerate(range(0, size, PIECE), self.firsts[number]):
+            yield piece, at, min(PIECE, size - at)
+
     def place(self, head):
         """Bytes of a file whose head has `head` bytes."""
-        return head + sum(self.sizes) + 8 * (len(self.sizes) + 1)
+        return head + self.starts[-1] + 8 * (self.firsts[-1] + 1)
 
 
 def head_bytes(tokens, origin):
@@ -102,12 +120,13 @@ def open_state(path):
         if status.st_size < PAGE:
             raise StateError("this is no state file", f"at least {PAGE} bytes", f"{status.st_size} bytes", path, REMEDY)
         mapping = native.map_descriptor(descriptor, status.st_size, path)
-        guard(mapping, path)
-    finally:
+    except BaseException:
         _close(descriptor)
+        raise
     stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-    found = Found(path, mapping, status.st_size, stamp)
+    found = Found(path, mapping, status.st_size, stamp, descriptor)
     try:
+        guard(mapping, path)
         found.read()
     except BaseException:
         found.close()
@@ -116,9 +135,19 @@ def open_state(path):
 
 
 class Found(Header):
-    """A mapped state file. What a gguf Header has of a file, the upload of a GPU uses."""
+    """A state file, mapped and open."""
 
-    __slots__ = ("_start", "half", "head", "origin", "prints", "tokens")
+    __slots__ = ("_start", "descriptor", "half", "head", "origin", "prints", "tokens")
+
+    def __init__(self, path, mapping, size, stamp, descriptor=-1):
+        super().__init__(path, mapping, size, stamp)
+        self.descriptor = descriptor
+
+    def close(self):
+        super().close()
+        if self.descriptor >= 0:
+            _close(self.descriptor)
+            self.descriptor = -1
 
     def __enter__(self):
         return self
@@ -174,23 +203,38 @@ class Found(Header):
         expected = shape.place(self.head)
         if expected != self.size:
             raise self.damaged("the state file has not its whole size", f"{expected} bytes", f"{self.size} bytes")
-        count = len(shape.sizes)
-        at = self.mapping.address + self.size - 8 * (count + 1)
+        count, at = shape.firsts[-1], self.digests(shape)
         if native.library().digest(at, 8 * count, TAIL_SEED) != native.view(at, count + 1, "q")[count]:
             raise self.damaged("the state file is damaged at its end", "its own digest", "another")
 
+    def digests(self, shape):
+        """Address of the digests of all pieces."""
+        return self.mapping.address + self.size - 8 * (shape.firsts[-1] + 1)
+
+    def offset(self, shape, number):
+        """Where a chunk begins in the file."""
+        return self.head + shape.starts[number]
+
     def chunk(self, shape, number):
         """Address of a chunk."""
-        return self.mapping.address + self.head + sum(shape.sizes[:number])
+        return self.mapping.address + self.offset(shape, number)
 
     def verify(self, library, shape, number):
         """Refuse a damaged chunk."""
-        count = len(shape.sizes)
-        expected = native.view(self.mapping.address + self.size - 8 * (count + 1), count, "q")[number]
-        found = library.digest(self.chunk(shape, number), shape.sizes[number], number)
-        if found != expected:
-            place = f" offset {self.head + sum(shape.sizes[:number])}"
-            raise self.damaged("the state file is damaged", f"digest {shown(expected)}", shown(found), place)
+        start = self.chunk(shape, number)
+        for piece, at, size in shape.pieces(number):
+            found = library.digest(start + at, size, piece)
+            expected = native.view(self.digests(shape) + 8 * piece, 1, "q")[0]
+            if found != expected:
+                raise self.unlike(self.offset(shape, number) + at, f"digest {shown(expected)}", shown(found))
+
+    def unlike(self, offset, expected="its digest", found="another"):
+        """The error for bytes at an offset that do not have their digest."""
+        return self.damaged("the state file is damaged", expected, found, f" offset {offset}")
+
+    def short(self, offset, size):
+        """The error for a file that can be read to here only."""
+        return self.damaged("the state file cannot be read to its end", f"{size} more bytes", "fewer", f" offset {offset}")
 
     def differences(self, origin, store):
         """Notes about what makes results differ in their last digits."""

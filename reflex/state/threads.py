@@ -9,9 +9,8 @@ from ..errors import OutOfMemoryError
 MOST = 8  # threads: fewer than saturate the memory of any machine
 
 
-def together(work, count, where, meanwhile):
-    """Call work(0) to work(count - 1), on other threads and here after `meanwhile()`; raises the error of the lowest number that
-    failed, or that of `meanwhile`."""
+def together(work, count, where):
+    """Call work(0) to work(count - 1), on other threads and here; raises the error of the lowest number that failed."""
     problems, waiting, ends = {}, list(range(count))[::-1], []
 
     def run():
@@ -42,7 +41,6 @@ def together(work, count, where, meanwhile):
             break  # fewer do it as well
         ends.append(end)
     try:
-        meanwhile()
         run()
     finally:
         for end in ends:

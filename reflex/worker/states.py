@@ -14,7 +14,7 @@ class State:
         self.timeline, self.target, self.fields = timeline, target, {}
         self.ids = timeline.encode(prompt)
         if source:
-            found = import_state(timeline, source, self.ids)
+            found = import_state(timeline, source, self.ids, wait=False)
             self.fields = {"state": {"tokens": found.tokens, "reused": found.reused, "warnings": found.notes}}
         if target:
             timeline.settle(self.ids)

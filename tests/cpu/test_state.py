@@ -217,6 +217,56 @@ def test_damage_in_any_block_is_found_by_any_thread(folder, tmp_path, monkeypatc
         assert len(m.import_state(path)) == 800
 
 
+@pytest.mark.parametrize("common, refused", [(0, False), (256, False), (257, True), (800, True)])
+def test_only_what_a_prompt_shares_is_read(folder, tmp_path, backend, common, refused):
+    """Damage behind it is not noticed, and cannot matter."""
+    path, ids = tmp_path / "state", IDS * 2
+    with reflex.load(folder / "llama-smollm.gguf", backend=backend) as m:
+        m.session(ids).export_state(path)
+        with layout.open_state(str(path)) as found:
+            at = found.offset(layout.Shape(m._session.plan.store(), found.tokens, found.half), 1)
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+        prompt = [*ids[:common], 501, 502]
+        expected = m.logits(prompt)
+    with reflex.load(folder / "llama-smollm.gguf", backend=backend) as m:
+        if refused:
+            with pytest.raises(StateError, match="damaged; expected digest"):
+                import_state(m._session, str(path), prompt)
+        else:
+            assert import_state(m._session, str(path), prompt).reused == common
+        assert np.array_equal(m.logits(prompt), expected)
+
+
+def test_another_version_is_refused(small, tmp_path):
+    model, path = small
+    data = bytearray(path.read_bytes())
+    data[8:16] = (1).to_bytes(8, "little")
+    (tmp_path / "old").write_bytes(data)
+    with reflex.load(model, backend="cpu") as m, pytest.raises(StateError, match="another version; expected 2; found 1"):
+        m.import_state(tmp_path / "old")
+
+
+def test_flips_of_two_bits_are_seen():
+    """Of a block of several stripes: each pair of neighbouring words, and of words that share a lane."""
+    library, size = native.library(), 1000
+    block = (native.UInt8 * size).from_buffer_copy(RANDOM.bytes(size))
+    at, seen = native.address_of(block), set()
+    for distance in (0, 8, 128):
+        for _ in range(4000):
+            byte, one, two = int(RANDOM.integers(size - distance)), 1 << int(RANDOM.integers(8)), 1 << int(RANDOM.integers(8))
+            block[byte] ^= one
+            block[byte + distance] ^= two
+            if distance or one != two:
+                seen.add((bytes(block), library.digest(at, size, 7)))
+            block[byte] ^= one
+            block[byte + distance] ^= two
+    assert len({found for _, found in seen}) == len({data for data, _ in seen})
+    assert library.digest(at, size, 7) not in {found for _, found in seen}
+    assert library.digest(at, size, 7) != library.digest(at, size, 8) != library.digest(at, size - 1, 8)
+
+
 # ---- other models ----
 
 

@@ -12,7 +12,7 @@ from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
 from .lowering import lowering
-from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory
+from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory, new_page
 from .parameters import lists_of_runs
 
 SHAPES = 8  # batch sizes whose launches are kept
@@ -65,7 +65,7 @@ class Plan:
         self.logits_at = self.stats_at = 0  # relative addresses of the latest results
         self.fetched = -1  # row whose logits the host holds
         self.decoder = self.drawer = self.query = None  # made on first use
-        self.beside = []  # uploads of state files
+        self.arriving = self.ring = None  # slots of a state file that are on their way, and through what (arrival.py)
         self.host = native.alloc(4 * program.vocabulary, "logits")
         self.request = native.alloc(self.memory.request_bytes, "request")
         self.answer = native.alloc(ROW_STATS * self.memory.most_wanted, "answers")
@@ -79,11 +79,11 @@ class Plan:
         self._open()
         self._place()
 
-    def store(self, source=None):
+    def store(self):
         """What reads and writes the memory of earlier tokens, for state files; see state.py."""
         from .state import Store
 
-        return Store(self, source)
+        return Store(self)
 
     def _open(self):
         if self.device is None:
@@ -185,18 +185,17 @@ class Plan:
 
     def grow(self, slots):
         """Make sure that the cache has pages for `slots` slots."""
-        first = len(self.page_addresses)
-        count = (slots + SLOTS - 1) // SLOTS - first
-        if count <= 0:
-            return
-        for _ in range(count):
-            page = self.device.allocate(self.memory.page_bytes, f"a cache of {slots} tokens")
-            self.device.fill(page, 0, self.memory.page_bytes // 4)  # tiles of attention read slots that were never written
-            self.page_addresses.append(page)
+        first, needed = len(self.page_addresses), (slots + SLOTS - 1) // SLOTS
+        if self.arriving is not None:
+            self.page_addresses += self.arriving.begun()[first:]
+        while len(self.page_addresses) < needed:
+            self.page_addresses.append(new_page(self.device, self.memory.page_bytes, needed))
+        count = len(self.page_addresses) - first
         self.allocated += count * self.memory.page_bytes
-        block = (native.Int64 * count)(*self.page_addresses[first:])
-        self.device.copy_in(self.address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
-        self.device.synchronize()
+        if count:
+            block = (native.Int64 * count)(*self.page_addresses[first:])
+            self.device.copy_in(self.address(self.memory.pages) + 8 * first, native.address_of(block), 8 * count)
+            self.device.synchronize()
 
     @property
     def marks(self):
@@ -218,11 +217,17 @@ class Plan:
         reach = reach_of(first_slot + count) if steady or runs else 0
         if self.gpu.stacks:
             self._choose_experts(count)
+        if self.experts and self.arriving:
+            self.arriving.land()
         shape = self._shape(count, len(outputs) or 1, reach, reach > 0 and any(branch), self.experts is not None)
         self.accept(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         shape.runs += 1
         if self.experts is not None:
             self.experts.run(self, shape)
+            self._arrive()
+            return
+        if self.arriving is not None:
+            self.arriving.run(shape)
             self._arrive()
             return
         if count == 1 and shape.graph is None and shape.runs > 2:
@@ -368,12 +373,12 @@ class Plan:
 
     def close(self):
         """Give back all device memory and the device."""
-        for upload in self.beside:
-            upload.finish()
+        if self.arriving is not None:
+            self.arriving.drop()
         if self.decoder is not None:
             self.device.synchronize()
             self.decoder.close()
-        for made in (self.query, self.drawer, self.experts):
+        for made in (self.query, self.drawer, self.experts, self.ring):
             if made is not None:
                 made.close()
         for key in list(self.shapes):

@@ -283,6 +283,11 @@ class Starting:
                 raise self._problem
             return self._device
 
+    @property
+    def is_over(self):
+        """Whether the thread has ended, so that nothing given to `then` is done any more."""
+        return self._over is None
+
     def ready(self):
         """The Device, current in this thread, after all jobs; raises the first error. May be called again."""
         if self._over is not None:

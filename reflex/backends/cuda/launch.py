@@ -192,6 +192,16 @@ class Chain:
             kernel = self.kernels[row]
             raise driver.failure(f"launch {row} ({'copy' if kernel is None else kernel.name})", status)
 
+    def run_alone(self, first, last):
+        """The same, of which the first starts only when all before it has ended; later runs are as before."""
+        at = first * ROW_WORDS + ATTRIBUTES_WORD
+        kept = self._table[at : at + 2].tolist()
+        self.alone(first)
+        try:
+            self.run(first, last)
+        finally:
+            self._table[at], self._table[at + 1] = kept
+
     def capture(self, first=0, last=None):
         """Rows [first, last) as a Graph, with the parameters they have now."""
         stream = self.device.stream

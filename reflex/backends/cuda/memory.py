@@ -228,6 +228,13 @@ class Memory:
         return places, size + SLACK
 
 
+def new_page(device, size, pages):
+    """A page of the cache, one of so many."""
+    page = device.allocate(size, f"a cache of {pages * SLOTS} tokens")
+    device.fill(page, 0, size // 4)  # tiles of attention read slots that were never written
+    return page
+
+
 def doubles(values):
     view = memoryview(bytearray(8 * len(values))).cast("d")
     for i, value in enumerate(values):

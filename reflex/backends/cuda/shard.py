@@ -40,13 +40,13 @@ class Shard:
         return 0 if failed else native.view(addressof(block), 1, "q")[0] & 0xFFFFFFFF
 
     def cached(self, offset):
-        """Whether the byte at `offset` can be read without waiting for a disk; True where the system cannot say."""
-        try:
-            return posix.preadv(self.descriptor, [bytearray(1)], min(offset, self.size - 1), posix.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return False
-        except (OSError, AttributeError):
-            return True
+        """Whether the byte at `offset` can be read without waiting for a disk."""
+        return cached(self.descriptor, min(offset, self.size - 1))
+
+    def short(self, offset, size):
+        """The error for a file that can be read to here only."""
+        where = f"{self.path} offset {offset}"
+        return ModelFileError("the file cannot be read to its end", f"{size} more bytes", "fewer", where)
 
     def close(self):
         if self.mapping is not None:
@@ -55,3 +55,22 @@ class Shard:
         if self.descriptor >= 0:
             _close(self.descriptor)
             self.descriptor = -1
+
+
+def cached(descriptor, offset):
+    """Whether a byte of an open file can be read without waiting for a disk; True where the system cannot say."""
+    try:
+        return posix.preadv(descriptor, [bytearray(1)], offset, posix.RWF_NOWAIT) == 1
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):
+        return True
+
+
+def ask_ahead(descriptor, offset, size):
+    """Ask the system to read a part of a file from the disk unless it seems to be in memory."""
+    if not all(cached(descriptor, offset + at) for at in (0, size // 2, size - 1)):
+        try:
+            posix.posix_fadvise(descriptor, offset, size, posix.POSIX_FADV_WILLNEED)
+        except OSError:  # only slower
+            return

@@ -1,66 +1,125 @@
 """The memory of the cuda backend as sections of a state file (../sections.py). Imported where one is read or written.
 
-A whole block of float16 slots is, byte for byte, a page of the cache, and goes there from the mapped file by the upload's ways
-(upload.py) while the caller goes on. Other blocks are rearranged in a buffer of the host.
+Blocks of float16 slots are values as the cache has them: threads read them from the file, check them and copy them to their places
+(fetch.py); a whole block is, byte for byte, a page. Other blocks are rearranged in a buffer of the host.
 """
 
 from ... import native
+from ...native import Int64
 from ..sections import BLOCK, fixed_sections, rearrange, slot_bytes, slot_sections
 from .memory import SLOTS
-from .upload import Upload
+from .shard import ask_ahead
 
 HALF = 2  # bytes of a value in the cache
 
 
 class Store:
-    """See ../sections.py. `source`: the mapped file that blocks lie in, with what a gguf Header says of one; None to read only."""
+    """See ../sections.py."""
 
-    half = True
+    half = fetches = True
     place = 0
     parallel = False
 
-    def __init__(self, plan, source=None):
+    def __init__(self, plan):
         self.plan = plan
         self.sections, self.fixed = slot_sections(plan.program), fixed_sections(plan.program)
         self._places = []  # of each section: offset in a page
         for (heads, key_dim, value_dim), at in zip(plan.program.caches, plan.memory.layer_places, strict=True):
             self._places += [at, at + HALF * SLOTS * heads * key_dim] if value_dim else [at]
+        starts = [at for at, _, _ in self._parts(SLOTS, 0, True)]
+        self._is_page = BLOCK == SLOTS and starts == self._places  # whether a block has its sections where a page has them
         self.origin = f"{plan.image.target}, weights {plan.gpu.weights}"
-        self._source = source
-        self._upload = None  # made for the first whole block
-        self._host = None  # a page, on the host
-        self._quiet = False  # whether what was queued before has ended
 
     def read(self, first, count, address, half):
         """Slots [first, first + count) to `address`."""
         self.plan.open()
-        device, host = self.plan.device, self._page()
-        device.copy_out(host, self.plan.page_addresses[first // SLOTS], self.plan.memory.page_bytes)
+        self._land()
+        device, page = self.plan.device, self.plan.page_addresses[first // SLOTS]
+        if half:
+            runs = self._runs(address, count, count, page)
+            for at in range(0, len(runs), 3):
+                device.copy_out(runs[at], runs[at + 2], runs[at + 1])
+            device.synchronize()
+            return
+        host = native.alloc(self.plan.memory.page_bytes, "a page of the cache")
+        device.copy_out(host.address, page, self.plan.memory.page_bytes)
         device.synchronize()
         for at, place, section in self._parts(count, address, half):
             dimensions = self._dimensions(section, count, count, half)
             swapped = [(n, there, here) for n, here, there in dimensions]
-            rearrange(self.plan.library, host + place, at, HALF, HALF if half else 4, *swapped)
+            rearrange(self.plan.library, host.address + place, at, HALF, HALF if half else 4, *swapped)
+        host.free()
 
     def write(self, first, count, stored, address, half):
         """The first `count` of `stored` slots at `address` to the slots from `first` on."""
         plan = self.plan
         plan.open()
-        if not self._quiet:  # the copies go through another stream than what may still write there
-            plan.device.synchronize()
-            self._quiet = True
+        self._land()
         plan.grow(first + count)
-        page = plan.page_addresses[first // SLOTS]
-        if half and stored == BLOCK and self._is_page():
-            if self._upload is None:
-                self._upload = Upload([self._source])
-            self._upload.add(page, address, slot_bytes(self.sections, half) * stored)
-            return
-        host = self._page()
+        host = native.alloc(plan.memory.page_bytes, "a page of the cache")
         for at, place, section in self._parts(stored, address, half):
             dimensions = self._dimensions(section, count, stored, half)
-            rearrange(plan.library, at, host + place, HALF if half else 4, HALF, *dimensions)
-        plan.device.copy_in(page, host, plan.memory.page_bytes)  # pageable: read when the call returns
+            rearrange(plan.library, at, host.address + place, HALF if half else 4, HALF, *dimensions)
+        plan.device.copy_in(plan.page_addresses[first // SLOTS], host.address, plan.memory.page_bytes)  # pageable: read on return
+        host.free()
+
+    def fetch(self, shape, found, count):
+        """The first `count` slots of a file of float16 (reflex/state/layout.py), checked by those who copy them. They are on their
+        way when this returns, see arrival.py."""
+        from .arrival import Arrival, Block, groups
+
+        plan, blocks = self.plan, (count + BLOCK - 1) // BLOCK
+        self._land()
+        if not (count and shape.slot):
+            return
+        ask_ahead(found.descriptor, found.offset(shape, 0), shape.starts[blocks])
+        layers = groups(len(plan.program.caches))
+        values, wanted = self._values_before(layers), []
+        digests = native.bytes_at(found.digests(shape), 8 * shape.firsts[blocks])
+        kept = (native.UInt8 * len(digests)).from_buffer_copy(digests)  # the file may be closed before they are read
+        for number in range(blocks):
+            first = shape.firsts[number]
+            ends = [HALF * shape.stored(number) * end for end in values[:-1]] + [shape.sizes[number]]
+            at = native.address_of(kept) + 8 * first
+            wanted.append(Block(found.offset(shape, number), shape.sizes[number], first, at, ends))
+
+        def runs(number, page):
+            stored = shape.stored(number)
+            return self._runs(wanted[number].offset, min(stored, count - number * BLOCK), stored, page)
+
+        arriving = Arrival(plan, found, wanted, shape.piece, kept, runs, layers)
+        if plan.device is None and not plan.gpu.starting.is_over:
+            arriving.begin_later(plan.gpu.starting)
+        else:
+            plan.open()
+            arriving.begin(plan.device)
+        plan.arriving = arriving
+
+    def _land(self):
+        if self.plan.arriving is not None:
+            self.plan.arriving.land()
+
+    def _values_before(self, layers):
+        """How many values of a slot come before the end of each number of layers."""
+        sizes, found = [heads * (key_dim + value_dim) for heads, key_dim, value_dim in self.plan.program.caches], []
+        for layer in layers:
+            found.append(sum(sizes[:layer]))
+        return found
+
+    def _runs(self, start, count, stored, page):
+        """int64[n, 3]: where the first `count` of `stored` slots of a block at `start` lie without a gap, there and in a page:
+        (place from `start` on, bytes, place from `page` on)."""
+        runs = []
+        if count == SLOTS == stored and self._is_page:
+            runs += start, slot_bytes(self.sections, True) * SLOTS, page + self._places[0]
+        else:
+            for at, place, section in self._parts(stored, start, True):
+                row = section.width * HALF
+                here, there, size = stored * row, SLOTS * row, count * row
+                place += page
+                for head in range(section.heads):
+                    runs += at + head * here, size, place + head * there
+        return (Int64 * len(runs))(*runs)
 
     def read_fixed(self, address):
         """Fixed sections to `address`."""
@@ -79,27 +138,6 @@ class Store:
         self.plan.open()
         reach(self.plan, self.place)
         self.plan.device.copy_in(self.plan.place_addresses[self.place], address, slot_bytes(self.fixed, False))
-
-    def finish(self):
-        """Let the device wait for the blocks on their way; nothing of the file is needed afterwards."""
-        upload = self._upload
-        if upload:
-            self.plan.beside.append(upload)
-            upload.begin(self.plan.device, 0)
-            upload.wait()
-        if self._host:
-            self._host.free()
-            self._host = None
-
-    def _page(self):
-        if self._host is None:
-            self._host = native.alloc(self.plan.memory.page_bytes, "a page of the cache")
-        return self._host.address
-
-    def _is_page(self):
-        """Whether a block of float16 has its sections where a page has them."""
-        starts = [at for at, _, _ in self._parts(SLOTS, 0, True)]
-        return BLOCK == SLOTS and starts == self._places
 
     def _parts(self, stored, address, half):
         """(address in the file, offset in a page, section) of each section of a block of `stored` slots."""

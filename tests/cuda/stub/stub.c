@@ -10,6 +10,7 @@
  * It refuses what the real one refuses or hangs at: calls without a context, overlapping registrations, private mappings.
  */
 #include <fcntl.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -229,6 +230,11 @@ static Range owned[MOST], registered[MOST];
 static int owners, pins;
 static u64 used;
 
+/* Threads may allocate at the same time. */
+static char busy;
+static void enter(void) { while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) sched_yield(); }
+static int leave(int status) { __atomic_clear(&busy, __ATOMIC_RELEASE); return status; }
+
 static u64 total(void) { return strtoull(setting("STUB_MEMORY", "17179869184"), 0, 10); }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *all) {
@@ -244,25 +250,27 @@ int cuMemAlloc_v2(u64 *address, size_t size) {
     CONTEXT;
     void *at;
     if (size == 0) return INVALID_VALUE;
-    if (size > total() - used || owners == MOST || posix_memalign(&at, 512, size)) return OUT_OF_MEMORY;
+    enter();
+    if (size > total() - used || owners == MOST || posix_memalign(&at, 512, size)) return leave(OUT_OF_MEMORY);
     memset(at, 0, size);
     used += size;
     owned[owners++] = (Range){at, size};
     *address = (uintptr_t)at;
-    return 0;
+    return leave(0);
 }
 
 int cuMemFree_v2(u64 address) {
     CALL("cuMemFree_v2", "");
     CONTEXT;
+    enter();
     for (int i = 0; i < owners; i++)
         if (owned[i].at == (char *)(uintptr_t)address) {
             used -= owned[i].size;
             free(owned[i].at);
             owned[i] = owned[--owners];
-            return 0;
+            return leave(0);
         }
-    return INVALID_VALUE;
+    return leave(INVALID_VALUE);
 }
 
 int cuMemHostAlloc(void **at, size_t size, unsigned flags) {
