@@ -31,7 +31,7 @@ DTYPES = {letter: numpy.dtype(str(kind)) for letter, kind in export.POINTERS.ite
 class Images:
     """Every kernel there is, as the lowering wants to know it."""
 
-    block_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 228 << 10
+    block_shared_bytes, most_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 227 << 10, 228 << 10
 
     def __init__(self):
         self.known = {k.name: k for k in load_all().values() if k.since <= CAPABILITY < k.before}

@@ -75,7 +75,7 @@ def ceil(count, size):
 class Images:
     """Every kernel there is, as a device of compute capability 9.0 has them."""
 
-    block_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 228 << 10
+    block_shared_bytes, most_shared_bytes, multiprocessor_shared_bytes = 99 << 10, 227 << 10, 228 << 10
 
     def __contains__(self, name):
         return name in KERNELS and KERNELS[name].since <= 90 < KERNELS[name].before
@@ -89,7 +89,7 @@ class Images:
 class Turing(Images):
     """The same of compute capability 7.5."""
 
-    block_shared_bytes = multiprocessor_shared_bytes = 64 << 10
+    block_shared_bytes = most_shared_bytes = multiprocessor_shared_bytes = 64 << 10
 
     def __contains__(self, name):
         return name in KERNELS and KERNELS[name].since <= 75 < KERNELS[name].before

@@ -18,6 +18,7 @@ from reflex.backends.cuda.fusion import (
     arranged,
     fuse,
     fused,
+    unit_of,
 )
 from reflex.gguf.reader import open_model
 from reflex.program import build
@@ -119,7 +120,7 @@ def could_join(flow, at, group):
         gate, up = at - 2, at - 1
         pair = made == [gate, up] and flow.op(gate) == flow.op(up) == "linear" and flow.users(gate) == flow.users(up) == [at]
         only = pair and group(gate) == group(up) and sum(flow.op(number) == "linear" for number in group(gate)) == 2
-        return "the activation of two products" if only and step.args["act"] in ACTIVATIONS else None
+        return "the activation of two products" if only and unit_of(step)[0] in ACTIVATIONS else None
     if step.op == "add":
         y = made[1]
         if y != at - 1 or flow.users(y) != [at] or step.out != step.ins[0]:
@@ -165,7 +166,7 @@ def test_a_layer_is_five_records(program):
     usual = {"rmsnorm", "linear", "head_rmsnorm", "rope", "attention", "gated", "add"}
     for first, last in pairwise(program.layers[:-1]):  # the last layer's queries come behind its selection
         steps = program.steps[first:last]
-        extra = [step for step in steps if step.op not in usual or step.args.get("act", "silu") not in ACTIVATIONS]
+        extra = [step for step in steps if step.op not in usual or (step.op == "gated" and unit_of(step)[0] not in ACTIVATIONS)]
         weightless = any(step.op == "head_rmsnorm" and not step.weights[0] for step in steps)
         if {step.op for step in steps} >= usual - {"head_rmsnorm", "rope"} and not extra and not weightless:
             kinds = [type(record) for record in fuse(steps, False) if not isinstance(record, NormAdd)]

@@ -12,6 +12,7 @@ RING = 1024  # slots of the ring of what float16 leave of keys and values
 LAYER_UNIT = 512  # bytes
 SHARED_BYTES = 96 << 10  # of shared memory that attention of few rows may take, where a block may have it
 STATIC_BYTES = 1 << 10  # what its kernels have beside that, at most
+LEAST_TILE = 32  # slots
 MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
 LEAST, MOST_TREE_SPLITS = 16, 8  # tiles of slots that a split of a branch takes at least, and splits
@@ -27,6 +28,11 @@ def tile_bytes(dim):
     """Dynamic shared memory of attention_tile."""
     pitch = 2 * dim + 16
     return 128 * pitch if dim < 256 else (64 + 64) * pitch
+
+
+def least_shared_bytes(step):
+    """Shared memory without which attention of few rows does not run."""
+    return slot_tile_bytes(LEAST_TILE, step.args["key_dim"], step.args["value_dim"]) + STATIC_BYTES
 
 
 class AttentionLaunches(Batch):
@@ -92,7 +98,7 @@ class AttentionLaunches(Batch):
         count, kv_heads, key_dim, value_dim = heads
         width = kv_heads * blocks(blocks(count, kv_heads), 8)
         most_shared = min(SHARED_BYTES, self.image.block_shared_bytes - STATIC_BYTES)
-        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), 32)  # slots
+        tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), LEAST_TILE)
         if self.reach:  # which slots a split takes depends on the position alone
             kernel, least, splits = "attention_tree", LEAST, min(MOST_TREE_SPLITS, blocks(self.reach, LEAST * tile))
             blocks_at_once = width * m.rows * splits if splits > 1 else 1

@@ -11,7 +11,7 @@ from ...program.records import BATCH, PLACES
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
-from .lowering import lowering
+from .lowering import lowering, refuse_large
 from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory, new_page
 from .parameters import lists_of_runs
 
@@ -53,6 +53,7 @@ class Plan:
         self.experts = None  # those that stay in the file until they are asked for (asking.py)
         chosen = gpu.starting.chosen()
         self.image, self.multiprocessors = gpu.choose(chosen), chosen.multiprocessors
+        refuse_large(program, self.image)
         self.memory = Memory(gpu.layout, program, context)
         self.device = None
         self.arenas = {}  # number -> address

@@ -135,7 +135,8 @@ class ExpertLowering(Lowering):
     def _quick(self, kernel, step):
         """Whether a product of one row has a kernel of its own."""
         kind, columns, _ = self._size(step)
-        return f"{kernel}_{by_id(kind).name}" in self.image and columns % 256 == 0 and not step.weights[1]
+        fits = columns % 256 == 0 and 5 * columns // 2 <= self.image.most_shared_bytes - 2 * STATIC_BYTES
+        return fits and f"{kernel}_{by_id(kind).name}" in self.image and not step.weights[1]
 
     def _quick_gate(self, record):
         gate, up = record.gate, record.up
@@ -176,7 +177,9 @@ class ExpertLowering(Lowering):
 
         def fits(splits):
             rows = kernel.threads // STRAND // splits
-            return not staged or (aligned and rows * line % 16 == 0 and shared(splits) <= most)
+            if not staged:
+                return shared(splits) <= self.image.most_shared_bytes - STATIC_BYTES
+            return aligned and rows * line % 16 == 0 and shared(splits) <= most
 
         found = self._strands_of(kernel, blocks(count, 1 if staged else 2), used * columns // 256, fits)
         return found and (kernel, *found, shared(found[0]))

@@ -7,14 +7,16 @@ replaced.
 """
 
 from ...errors import UnsupportedError
+from ...program.records import BATCH
 from ...quant.types import by_id
 from ..layers import facts
-from .attention import AttentionLaunches
+from .attention import AttentionLaunches, least_shared_bytes
 from .fusion import fuse, unit_of
 from .parameters import COLUMNS, blocks
 from .products import Products
 
 IN_RECORDS = ("linear", "attention")  # operations that fusion always gathers into a record
+MOST_DIMENSIONS = 512  # of a key or a value
 UNARY_PARAMETERS = 4  # that kernels/cuda/unary.py takes for any activation
 
 
@@ -213,6 +215,23 @@ class Lowering(Products, AttentionLaunches):
         self._elementwise("softcap", step, (float(step.args["cap"]),))
 
 
+def refuse_large(program, image):
+    """UnsupportedError for steps that the shared memory of a block does not hold, whatever the batch, where these kernels run.
+    Where it is only the length of rows, there are other kernels."""
+    for step in program.steps:
+        what, least = "", 0
+        if step.op == "attention":
+            what = "attention with {key_dim} dimensions of a key and {value_dim} of a value".format(**step.args)
+            least = least_shared_bytes(step)
+        elif step.op == "route":
+            what = "{used} experts for a token".format(**step.args)
+            least = 4 * BATCH * step.args["used"] + image.kernel("expert_order").shared
+        if least > image.most_shared_bytes:
+            need = f"at most {image.most_shared_bytes} bytes of shared memory"
+            remedy = "use --backend cpu"
+            raise UnsupportedError(f"the kernels for {image.target} cannot hold {what}", need, f"{least} bytes", remedy=remedy)
+
+
 def lowering(program):
     """The Lowering for a program: experts and recurrent layers have files of their own, which others do not import.
 
@@ -236,6 +255,9 @@ def lowering(program):
 
         found = type("StreamsLowering", (ResidualStreams, found), {})
     lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
+    dims = max((max(step.args["key_dim"], step.args["value_dim"]) for step in program.steps if step.op == "attention"), default=0)
+    if dims > MOST_DIMENSIONS:
+        lacking.append(f"attention with heads of {dims} dimensions, more than {MOST_DIMENSIONS}")
     if lacking:
         raise UnsupportedError(
             f"the cuda backend cannot run architecture {program.architecture}",

@@ -28,6 +28,7 @@ PTX_CAPABILITY = 80  # the feature level of the PTX file
 PTX_DRIVER = 11040  # compiles PTX 7.4
 BLOCK_SHARED_BYTES = {"sm_75": 64 << 10}  # that a block may have, static and dynamic; others: at least the 99 KB of 8.6 and 12.0
 MOST_BLOCK_SHARED_BYTES = 99 << 10
+ROOMY_SHARED_BYTES = {"sm_90": 227 << 10, "sm_100": 227 << 10}  # what a block of these may have that asks for more than others
 MULTIPROCESSOR_SHARED_BYTES = {"sm_75": 64 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}  # others: at least 100 KB
 LEAST_MULTIPROCESSOR_SHARED_BYTES = 100 << 10
 CUBIN_DRIVER = {100: 12080, 120: 12080}  # the oldest driver that loads a cubin of CUDA 12.8; 12000 for other targets
@@ -73,6 +74,11 @@ class Images:
     def block_shared_bytes(self):
         """Shared memory that a block may have on every device that runs these images."""
         return BLOCK_SHARED_BYTES.get(self.target, MOST_BLOCK_SHARED_BYTES)
+
+    @property
+    def most_shared_bytes(self):
+        """The same where nothing else will do."""
+        return ROOMY_SHARED_BYTES.get(self.target, self.block_shared_bytes)
 
     @property
     def multiprocessor_shared_bytes(self):

@@ -34,6 +34,7 @@ TOKEN_TILE_BYTES = 65536  # of dynamic shared memory
 UNTILED, AGAIN = 32, 64  # tokens of linear_rows_* for formats that are not tiled, and up to which it is launched again
 UNROUTED = 0, 0, 0, 0, 0, 0  # the last parameters of linear_rows_*, where tokens are not pairs with an expert
 HALF, REST = 0, 2  # what expand_* makes of a weight
+INFINITY = float("inf")
 SLAB_BYTES, SLAB_ROWS = 32 << 20, 128  # of weights made half floats, which a level 2 cache still holds; a multiple of rows
 
 
@@ -51,6 +52,11 @@ def is_summed(kind):
 def parts_of(steps, sizes, outs):
     """Products as launches take them: (step, size, (address, floats per row) of the result, whether a bias is added)."""
     return [(*part, True) for part in zip(steps, sizes, outs, strict=True)]
+
+
+def sharing(gated):
+    """The numbers of warps that may share a tile of linear_stream by columns."""
+    return [1 << i for i in range(WARPS.bit_length() - gated)]
 
 
 def area(x, y):
@@ -84,7 +90,8 @@ class Products(Batch):
         norm = Own(self._weight(0), record.norm) if record.norm else 0
         normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
         source = source, norm, normed, float(eps), columns
-        if rows == 1 and not self.reach and not any(self._is_unpacked(size) for size in sizes):
+        unpacked = any(self._is_unpacked(size) for size in sizes)
+        if rows == 1 and not self.reach and not unpacked and self._fits_row(sizes, record.mode == "gated"):
             self._row(record, source, sizes, outs)
         else:
             self._many(record, source, sizes, outs, rows)
@@ -125,6 +132,19 @@ class Products(Batch):
             groups.setdefault(kernel if kernel in self.image else "linear_stream_" + by_id(part[1][0]).name, []).append(part)
         return groups
 
+    def _fits_row(self, sizes, gated):
+        """Whether a block has the shared memory for rows so long, which kernels for one token keep whole."""
+        for kind, columns, _ in sizes:
+            kernel = self._dot(kind)
+            if kernel in self.image:
+                least = 5 * columns // 2
+            else:
+                kernel, stream = "linear_stream_" + by_id(kind).name, load(by_id(kind).name).STREAM
+                least = min(stream.shared_bytes(columns, splits, 1, 1) for splits in sharing(gated))
+            if least + self.image.kernel(kernel).shared > self.image.most_shared_bytes:
+                return False
+        return True
+
     @staticmethod
     def _dot(kind):
         return "linear_dot_" + by_id(kind).name
@@ -155,10 +175,12 @@ class Products(Batch):
                     break
             most = max(1, min(resident, whole // (shared + found.shared + RESERVED))) * self.multiprocessors
             units = blocks(tiles * splits, WARPS)
+            if shared + found.shared > self.image.most_shared_bytes:
+                return INFINITY, splits, runs, stages, units, shared
             spent = blocks(units, most) * blocks(columns, splits * runs * record.run) * (runs + 0.5)
             return spent, splits, runs, stages, min(units, most), shared
 
-        choices = [1 << i for i in range(WARPS.bit_length() - gated)]
+        choices = sharing(gated)
         spent, splits, runs, stages, grid, shared = min(map(layout, choices))
         if record.nbytes <= SHORT and not record.floats:
             alone = [found for found in (layout(number, 4, 1) for number in choices) if found[2] == 4]

@@ -13,7 +13,7 @@ from .parameters import Own, blocks
 
 GROUPED, CHANNELS, SCAN = 1, 2, 4  # flags of kernels/cuda/recurrence.py
 WIDTH, WARPS = 32, 8  # columns of a block, and its warps
-MOST_ROWS = 512  # of a matrix of state: more do not fit into the shared memory of every device
+MOST_ROWS = (64 << 10) // (4 * WIDTH) - WARPS  # of a matrix of state: more do not fit into the shared memory of every device
 
 
 def strand_words(rows):
