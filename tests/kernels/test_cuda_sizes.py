@@ -381,11 +381,13 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
     kinds, steps = [], lowered.program.steps
     on_tiles = [attention_on_tiles(step.args) for step in steps if step.op == "attention"]
     states = sum(step.op in ("delta_rule", "state_scan") for step in steps)
-    assert bool(on_tiles) == bool(lowered.program.caches)
+    latent = sum(step.op == "latent_attention" for step in steps)
+    assert bool(on_tiles or latent) == bool(lowered.program.caches)
     for (_, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
         found, trees, count = set(), set(), Counter(re.sub(r"_\d+$|_any$", "", kernel.name) for kernel, *_ in chain)
         assert count["attention_tile"] == sum(on_tiles)
         assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
+        assert count["latent_attention"] == count["latent_append"] == latent
         assert count["recurrence"] == states and count["conv"] == sum(step.op == "conv" for step in steps)
         for kernel, grid, values, _ in chain:
             if kernel.name.startswith("linear_tiles_"):
