@@ -22,8 +22,7 @@ def written(record):
 def final_norm(program):
     """The norm that only the products of the head read, which do it themselves; None where there is none such."""
     records = segment(program.steps[program.layers[-1] :])
-    found = records[0][0] if records else None
-    return found.norm if isinstance(found, Linear) else None
+    return next((record.norm for record, _ in records if isinstance(record, Linear)), None)
 
 
 def segment(steps):
@@ -60,12 +59,14 @@ def moments(program):
     """{number of steps: the Moment when these, and no later ones, have run}."""
     number, found, done = {id(step): n for n, step in enumerate(program.steps)}, {}, set()
     apart = {n for n, step in enumerate(program.steps) if step.op == "select"}  # does nothing where all rows are wanted
+    stream = program.steps[0].out  # has a place of its own (lifetimes.py), since layers read it before they write it
     for first, last in segments(program):
         for k, (record, steps) in enumerate(segment(program.steps[first:last])):
             done |= {number[id(step)] for step in steps}
             at = max(done) + 1
             while len(done | {n for n in apart if n < at}) == at:
-                found[at] = Moment(first, k, written(record))
+                left = written(record)
+                found[at] = Moment(first, k, left if stream in left or at != last or at > program.layers[-1] else [*left, stream])
                 if at not in apart:
                     break
                 at += 1
