@@ -9,7 +9,6 @@ import numpy
 import pytest
 import tiny
 import twins
-from on_device import skip_refused
 from whole import Emulated, Launches
 
 from reflex import native
@@ -90,7 +89,6 @@ def walks(tmp_path, monkeypatch):
         file = open_model(str(tiny.write(name, tmp_path / f"{name}.gguf", "F16")))
         files.append(closing(file))
         program = build(load_spec(file), CONTEXT)
-        skip_refused(program)
         return DeviceWalk(Device(file, program, CONTEXT)), ReferenceWalk(Plan(file, program, CONTEXT))
 
     yield get
@@ -123,7 +121,6 @@ def test_taps_are_those_of_the_reference(walks, name):
 def test_every_family_shows_its_residual_stream(tmp_path, name):
     with closing(open_model(str(tiny.write(name, tmp_path / "m.gguf")))) as file:
         program = build(load_spec(file), CONTEXT)
-    skip_refused(program)
     known, found = points(program), moments(program)
     expected = {*EVERYWHERE, *(tap for tap in known if tap.endswith((".residual_in", ".residual_out")))}
     assert expected <= {tap for tap, point in known.items() if "cuda" in point.backends}

@@ -10,7 +10,6 @@ import numpy
 import pytest
 import tiny
 import twins
-from on_device import skip_refused
 from run import modules
 from whole import Emulated
 
@@ -65,7 +64,6 @@ def test_twins_do_what_kernels_do(module):
 def test_a_program_gives_the_reference_logits(name, tmp_path):
     with opened(name, tmp_path) as file:
         program = build(load_spec(file), CONTEXT)
-        skip_refused(program)
         tested, trusted = Emulated(file, program, CONTEXT), Plan(file, program, CONTEXT)
         assert too_far(tested, trusted) == {}
         assert [kernel for kernel in tested.used if not twins.known(kernel)] == []

@@ -20,8 +20,15 @@ from reflex.backends.cuda.fusion import (
     fused,
     unit_of,
 )
+from reflex.backends.cuda.latent import LatentLowering
+from reflex.backends.cuda.lowering import IN_RECORDS, lowering
+from reflex.backends.cuda.recurrent import Recurrent
+from reflex.backends.cuda.residual_streams import ResidualStreams
+from reflex.errors import UnsupportedError
 from reflex.gguf.reader import open_model
+from reflex.ops import operations
 from reflex.program import build
+from reflex.program.records import Program
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
@@ -188,3 +195,17 @@ def test_rows_are_selected_behind_attention(program):
         return
     assert kinds.index("select") == kinds.index("Attention") + 1
     assert "x" in chosen and next(r for r in records if isinstance(r, Attention)).step.out in chosen
+
+
+def test_every_operation_has_launches_and_others_are_refused_by_name():
+    class Everything(ResidualStreams, Recurrent, LatentLowering):
+        pass
+
+    names = operations()
+    assert len(names) >= 40
+    assert [name for name in names if name not in IN_RECORDS and not hasattr(Everything, "_step_" + name)] == []
+    unknown = Program("gpt2", 5, 16, 8)
+    unknown.emit("embed", unknown.buffer("x", 8), (), ("token_embd.weight",), {"scale": 1.0})
+    unknown.emit("unheard_of", "x", ("x",))
+    with pytest.raises(UnsupportedError, match=r"gpt2.*unheard_of.*--backend cpu"):
+        lowering(unknown)

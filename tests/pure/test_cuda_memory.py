@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 import shapes
 import tiny
-from on_device import skip_refused
 from test_cuda_fusion import parts
 
 from reflex.arch import load_spec
@@ -113,7 +112,6 @@ def owners(program, memory, selecting):
 def test_no_value_is_lost_to_another(name, selecting, tmp_path):
     with closing(open_model(str(tiny.write(name, tmp_path / "m.gguf")))) as file:
         program = build(load_spec(file))
-        skip_refused(program)
         memory = lowered(file, program, [(64, 1)])
         assert program.steps[-1].out in owners(program, memory, selecting)
 
@@ -153,7 +151,6 @@ class Watched:
 def test_launches_name_only_what_their_record_touches(name, tmp_path):
     with closing(open_model(str(tiny.write(name, tmp_path / "m.gguf")))) as file:
         program = build(load_spec(file))
-        skip_refused(program)
         memory, watched = Memory(Layout(file), program, CONTEXT), type("Own", (Watched, lowering(program)), {})
         for rows, wanted in ((1, 1), (2, 1), (16, 16), (24, 2), (64, 1), (64, 64)):
             watched(Images(), 132, Chain(), file, program, memory, rows, wanted).lower()
