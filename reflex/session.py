@@ -127,7 +127,7 @@ class Session:
         return self.encode(prompt + text)
 
     def _may_fit(self, text):
-        """Refuse a text whose tokens exceed the context however long they are: tokenizing takes up to 54 bytes for each of its."""
+        """Refuse a text whose tokens exceed the context however long they are: tokenizing may take 54 bytes for each of its."""
         size = len(text) if hasattr(text, "__len__") else 0
         if size > EARLY:
             longest = self.tokenizer.longest()

@@ -11,6 +11,7 @@ from . import pretypes
 from .vocabulary import Vocabulary
 
 KEY = "tokenizer.ggml."
+LONG = 1 << 19  # bytes of a text that is taken in pieces
 CLEANED = ((b" ?", b"?"), (b" !", b"!"), (b" .", b"."), (b" ,", b","), (b" ' ", b"'"))
 CLEANED += ((b" 's", b"'s"), (b" 'm", b"'m"), (b" 're", b"'re"), (b" 've", b"'ve"))
 
@@ -76,7 +77,12 @@ class Tokenizer:
         text become that token instead of plain characters (user-defined tokens always do); not starts: the text comes behind
         other text, so that no space is put before it. Bytes need not be UTF-8."""
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
-        ids = self._words.encode(data, parse_special, starts) if data else []
+        if len(data) > LONG:
+            from .long import encode
+
+            ids = encode(self, self._words, data, parse_special, starts)
+        else:
+            ids = self._words.encode(data, parse_special, starts) if data else []
         if add_special and self.add_bos:
             ids.insert(0, self.bos)
         if add_special and self.add_eos:

@@ -40,9 +40,10 @@ class Stem:
     def parts(self, tail):
         """The ids of the two parts, or None where they may not stand side by side."""
         rest = self._tokenizer.encode(self._back + tail, add_special=False, starts=False)
-        return self._head + rest if self._fits(rest[0]) else None
+        return self._head + rest if self.fits(rest[0]) else None
 
-    def _fits(self, first):
+    def fits(self, first):
+        """Whether a text whose first token is `first` may follow the ids before the cut."""
         if self._tokenizer.algorithm != "spm":
             return True
         if first not in self._good:
