@@ -172,8 +172,11 @@ def test_a_batch_that_asks_for_most_experts_finds_all(run):
 
 
 def test_unattended_decoding_finds_all(run):
-    (few, count, found, counts), _ = run("step(1, [3, 9]), follow(), here(), facts()")
+    """The rest goes the way of what was asked for: no page of the file is pinned, and what was pinned is given back."""
+    (few, count, found, counts), lines = run("step(1, [3, 9]), follow(), here(), facts()")
     assert few == [3, 9] and count == 2 and found == list(range(EXPERTS)) and counts is None
+    pins = [line.split() for line in lines if line.startswith("cuMemHostRegister_v2 ")]
+    assert len(pins) == 1 and pins[0][3].startswith("rw") and lines.count("cuMemHostUnregister ") == 1
 
 
 def test_eager_uploads_everything_at_once(run):
@@ -236,7 +239,7 @@ def test_a_wrong_guess_is_only_copied_in_vain(run, setup):
 @pytest.mark.parametrize("threads", [1, 8])
 def test_many_small_pieces(run, threads):
     """More than a lane holds at once, one thread or several: every byte is where it belongs."""
-    setup = f"fetch.THREADS, fetch.BUFFER, fetch.PIECE, fetch.AT_ONCE = {threads}, 2048, 512, 4"
+    setup = f"fetch.THREADS, fetch.BUFFER = {threads}, 512"
     body = "step(1, [3, 9]), step(5, [0, 1], [2, 4], [5, 6], [7, 8], [10, 11]), facts()"
     (first, all_of_them, counts), _ = run(body, setup=setup)
     assert first == [3, 9] and len(all_of_them) == 12 and counts[2] == 12 * LAYERS * EACH
@@ -244,7 +247,7 @@ def test_many_small_pieces(run, threads):
 
 def test_the_last_matrix_comes_last(run):
     """Weights are waited for in the order of the layers; what follows them waits alone for the matrix of the logits."""
-    setup = "from reflex.backends.cuda import gpu; gpu.LEAST_LAYERS = 4096"
+    setup = "from reflex.backends.cuda import gpu; gpu.LEAST_PART = 4096"
     body = "step(1, [3, 9]), [list(part) for part in next(iter(plan.shapes.values())).parts], len(plan.gpu.arrivals)"
     (_, parts, marks), _ = run(body, setup=setup)
     assert [mark for mark, _, _ in parts] == sorted({mark for mark, _, _ in parts}) and len(parts) > 2 * LAYERS

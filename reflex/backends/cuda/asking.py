@@ -16,10 +16,11 @@ programs with experts.
 from ... import native
 from ...errors import InvalidInputError, UnsupportedError
 from ..layers import facts
-from .driver import call
+from .driver import call, word
 from .gpu import BIASES, STACK
 from .shard import Shard
 
+NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 MOST_SHARE = 0.75  # of the experts: a batch that is likely to ask for more of them is served quicker by uploading all
 
 
@@ -159,7 +160,7 @@ class Experts:
         parts = [(-1, shape.first, shape.last)]
         if not plan.arrived:
             parts = shape.parts or parts
-        row = shape.first
+        row, self._waited = shape.first, -1
         for stop, end, *choice in shape.stops:
             self._through(plan, shape.chain, parts, row, stop)
             self._ask(plan, lambda last=end, first=stop: self._through(plan, shape.chain, parts, first, last), *choice)
@@ -171,7 +172,7 @@ class Experts:
 
         self._copier, self._device = self.gpu.copier, device
         self._lanes = [(ASKED, Counter()), (GUESSED, Counter())]
-        self._events = self._copier.events()
+        self._done = word("cuEventCreate", NO_TIMING)
         size = 8 * self._rows * max(mixture.used for mixture in self.mixtures.values())
         self._routes = device.pinned(3 * size)
         self._seen, self._guesses = self._routes + size, self._routes + 2 * size
@@ -181,8 +182,9 @@ class Experts:
         for mark, begun, end in parts:
             first, until = max(row, begun), min(last, end)
             if first < until:
-                if not plan.arrived:
+                if not plan.arrived and mark not in range(self._waited + 1):
                     self.gpu.upload.wait(mark)
+                    self._waited = mark
                 chain.run(first, until)
 
     def _ask(self, plan, compute, step, routes, rows, guesses):
@@ -232,7 +234,8 @@ class Experts:
         if waiting:
             self._copier.queued(guessed)
         if missing or waiting:
-            self._copier.gather(self._device.stream, self._events)
+            call("cuEventRecord", self._done, self._copier.stream)
+            call("cuStreamWaitEvent", self._device.stream, self._done, 0)
 
     def _begin_guess(self, mixture, pairs, used):
         """Offer the experts that the next router would choose, the first choices of all rows first."""
@@ -259,8 +262,7 @@ class Experts:
 
     def close(self):
         if self._copier is not None:
-            for event in self._events:
-                call("cuEventDestroy_v2", event)
+            call("cuEventDestroy_v2", self._done)
             self._device.free_pinned(self._routes)
             self._copier = None
         for shard in self.shards:

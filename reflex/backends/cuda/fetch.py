@@ -14,16 +14,13 @@ from . import driver
 from .driver import call, word
 
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
-BUFFER, BUFFERS = 1344 << 10, 2  # bytes; buffers of a thread
-PIECE, AT_ONCE = 1344 << 10, 1  # bytes of a piece, pieces of a batch, at most
+BUFFER, BUFFERS = 1344 << 10, 2  # bytes of a piece, at most; buffers of a thread
 THREADS, GUESSING = 8, 4  # threads, at most; those of them that also copy what is only guessed
-STREAMS = 1  # for copies
 ASKED, DENSE, GUESSED = range(3)  # lanes
-OVER, PROBLEM, DESK_BYTES = 64, 128, 1024 + 3 * 8192 * 40  # of a desk
+OVER, PROBLEM, DESK_BYTES = 64, 128, 1024 + 3 * 32768 * 40  # of a desk
 ENDED, REFUSED = 1 << 31, 201  # statuses: a file that ends early, CUDA_ERROR_INVALID_CONTEXT
-ROOM, ATTRIBUTES = 4096, 704  # bytes behind a thread's buffers, for the pieces of a batch; where in it the attributes of copies lie
+ROOM = 64  # bytes behind a thread's buffers, for a piece
 HUGE_PAGE, ADVISE_HUGE, POPULATE_WRITE = 2 << 20, 14, 23  # bytes; MADV_*
-IN_ORDER, BATCHES_SINCE = 1, 12080  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM; driver
 
 
 class Counter:
@@ -53,20 +50,20 @@ class Buffers:
 
 
 class Copier:
-    """The threads, and the streams of their copies. `stream`: one more, for events of what is queued on all others."""
+    """The threads, and the stream of all their copies."""
 
     def __init__(self, device, buffers):
         self.device = device
         self.stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
-        self._streams = [word("cuStreamCreate", 1) for _ in range(STREAMS)]
         self._library = native.library()
         self._desk = native.alloc(DESK_BYTES, "pieces of weights")
         self._buffers = buffers
         device.pin(buffers.address, buffers.size)
         names = "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventSynchronize"
-        batches = driver.address("cuMemcpyBatchAsync") if device.driver >= BATCHES_SINCE else 0
-        self._functions = (Int64 * 4)(*map(driver.address, names), batches)
-        self._events = [(Int64 * BUFFERS)(*self.events(BUFFERS)) for _ in range(buffers.threads)]
+        self._functions = (Int64 * len(names))(*map(driver.address, names))
+        pairs = [[word("cuEventCreate", NO_TIMING) for _ in range(BUFFERS)] for _ in range(buffers.threads)]
+        self._events = [(Int64 * BUFFERS)(*pair) for pair in pairs]
+        self._guard = _thread.allocate_lock()
         self._ends = []  # locks, each held until a thread has ended
         for number in range(buffers.threads):
             end = _thread.allocate_lock()
@@ -79,9 +76,6 @@ class Copier:
                 break  # fewer do it as well
             self._ends.append(end)
 
-    def events(self, count=STREAMS):
-        return [word("cuEventCreate", NO_TIMING) for _ in range(count)]
-
     def _serve(self, number, end):
         desk, at = self._desk.address, native.address_of
         try:
@@ -92,9 +86,8 @@ class Copier:
                 problem[1] = REFUSED
                 problem[0] = 2
             lanes, buffers = GUESSED + (number < GUESSING), self._buffers.address + number * self._buffers.each
-            native.view(buffers + BUFFER * BUFFERS + ATTRIBUTES, 1, "q")[0] = IN_ORDER
             functions, serve, events = at(self._functions), self._library.serve_pieces, at(self._events[number])
-            serve(desk, lanes, buffers, BUFFER, AT_ONCE, events, functions, self._streams[number % STREAMS])
+            serve(desk, lanes, buffers, BUFFER, events, functions, self.stream)
         finally:
             end.release()
 
@@ -104,14 +97,14 @@ class Copier:
         at, room = native.address_of, (Int64 * 2)()
         pairs = (Int64 * (2 * len(wanted)))(*[number for pair in wanted for number in pair])
         where = self._desk.address, lane, at(parts), len(parts) // 4, base
-        return self._library.offer_pieces(*where, at(pairs), len(wanted), PIECE, counter.address, at(room))
+        return self._library.offer_pieces(*where, at(pairs), len(wanted), BUFFER, counter.address, at(room))
 
     def withdraw(self, lane, counter):
         """Take back what no thread has taken of what was offered last in a lane; returns the number of pieces."""
         return self._library.withdraw_pieces(self._desk.address, lane, counter.address)
 
     def queued(self, counter):
-        """Block until all pieces of a counter are queued on the streams; raises what prevented that."""
+        """Block until all pieces of a counter are queued on the stream; raises what prevented that."""
         room = (Int64 * 2)()
         self._library.await_pieces(counter.address, native.address_of(room))
         problem = native.view(self._desk.address + PROBLEM, 5, "q")
@@ -124,23 +117,23 @@ class Copier:
                 raise ModelFileError("the file cannot be read to its end", f"{size} more bytes", "fewer", where)
             raise driver.failure("the copy of weights", status)
 
-    def gather(self, stream, events):
-        """Let a stream wait for all copies that are queued now; `events`: those of the caller, one per stream of copies."""
-        for source, event in zip(self._streams, events, strict=True):
-            call("cuEventRecord", event, source)
-            call("cuStreamWaitEvent", stream, event, 0)
-
     def close(self):
-        """End the threads, once nothing that was offered is missing."""
+        """End the threads, once nothing that was offered is missing; may be called again."""
+        with self._guard:
+            if self._desk is None:
+                return
+            self._close()
+            self._desk = None
+
+    def _close(self):
         native.view(self._desk.address + OVER, 1, "q")[0] = 1
         self._library.wake_pieces(self._desk.address)
         for end in self._ends:
             end.acquire()
-        for stream in (*self._streams, self.stream):
-            call("cuStreamSynchronize", stream)
-            call("cuStreamDestroy_v2", stream)
+        call("cuStreamSynchronize", self.stream)
         self.device.unpin(self._buffers.address)
         self._buffers.free()
         for event in (event for pair in self._events for event in pair):
             call("cuEventDestroy_v2", event)
+        call("cuStreamDestroy_v2", self.stream)
         self._desk.free()

@@ -13,7 +13,6 @@ from .launch import Chain
 from .memory import EXPANDED_AT_ONCE, WEIGHTS, Layout
 
 LEAST_PART = 16 << 20  # bytes of weights that are waited for by themselves
-LEAST_LAYERS = 4 << 20  # the same of a few layers whose experts stay in the file
 LAST = "output"  # how the names of tensors begin that follow all layers
 STACK, BIASES = "_exps.weight", "_exps.bias"  # how the names of tensors end that hold something for each expert
 
@@ -33,7 +32,8 @@ class Gpu:
         self.starting = device.begin(selection)
         self.image = self.module = self.layout = self.upload = None
         self.base = self.expanded = 0  # device addresses of the weights
-        self.copier = self._buffers = None  # of experts that stay in the file
+        self._fetches = False  # whether threads read the file, because experts may stay in it
+        self.copier = self._buffers = None  # of those threads
         self.arrivals = []  # where in the area each part of the upload ends, by its mark
         self.late = []  # [(begin, end)] of the area that come behind all others
         self.file = None
@@ -56,6 +56,7 @@ class Gpu:
             self.stacks = {name: file.tensors[name] for name in self.slots}
         elif not (self.eager or self.layout.expanded):
             self.stacks = {name: tensor for name, tensor in file.tensors.items() if name.endswith(STACK)}
+        self._fetches = bool(self.stacks)
         if not self.stacks:
             self.plan_upload(False)
         self.starting.then(self._load)
@@ -71,10 +72,11 @@ class Gpu:
                 self.stacks = {}
             tensors = [tensor for name, tensor in self.file.tensors.items() if name not in self.stacks]
             self._fill(self.upload, sorted((self.layout.place(tensor.address), tensor) for tensor in tensors))
-            if self.stacks:
+            if self._fetches:
                 from .fetch import Buffers
 
                 self._buffers = Buffers()
+                self.upload.closes = not self.stacks
             else:
                 self.upload.populate()
 
@@ -83,19 +85,17 @@ class Gpu:
         if self.stacks:
             found = self.starting.ready()
             self.rest = upload.Upload(self.file.shards)
+            if self.copier is not None:
+                self.upload.wait()  # until it has offered all: one at a time fills a lane
+                self.rest.copier = self.copier
             for tensor in self.stacks.values():
                 self.rest.add(self.layout.place(tensor.address), tensor.address, tensor.nbytes)
             self.rest.begin(found, self.base)
             self.rest.wait()
             self.stacks = {}
-            self._release()
-
-    def _release(self):
-        """Give the threads that copy experts back, once all they were given before is queued."""
-        if self.copier is not None:
-            self.upload.wait()
-            self.copier.close()
-            self.copier = None
+            if self.copier is not None:
+                self.copier.close()
+                self.copier = self._buffers = None
 
     def _fill(self, what, places):
         """[(place, tensor)] in their order in the file, in parts that become half as long: what uses the last part has little to
@@ -106,7 +106,7 @@ class Gpu:
         for place, tensor in early:
             what.add(place, tensor.address, tensor.nbytes)
             left -= tensor.nbytes
-            if left > 0 and (part - left >= LEAST_LAYERS if self.stacks else left <= part // 2 and part > LEAST_PART):
+            if left > 0 and (part - left >= LEAST_PART if self.stacks else left <= part // 2 and part > LEAST_PART):
                 self.arrivals.append(place + tensor.nbytes)
                 what.mark()
                 part = left
@@ -144,7 +144,7 @@ class Gpu:
             self.expanded = found.allocate(self.layout.expanded_size, f"weights as {self.weights}")
         found.mark("arena")
         self.plan_upload(True)
-        if self.stacks:
+        if self._buffers:
             from .fetch import Copier
 
             self.upload.copier = self.copier = Copier(found, self._buffers)
@@ -195,6 +195,8 @@ class Gpu:
                 begun.finish()
         if self.copier is not None:
             self.copier.close()
+        elif self._buffers is not None:
+            self._buffers.free()
         try:
             found = self.starting.ready()
         except ReflexError:  # said where the device was wanted

@@ -28,7 +28,7 @@ SMALL, LARGE, MANY_BYTES = 16 << 20, 32 << 20, 1 << 30  # bytes pinned at once, 
 PINNING_THREADS = 1  # bench/upload.py tries more
 RING_BYTES, RING_BUFFERS, RING_THREADS = 4 << 20, 2, 4  # of one buffer; buffers per thread
 GAP = 256  # bytes between pieces that are copied along rather than copied around
-AHEAD = 8  # chunks that are asked from a cold disk before they are needed; parts that are offered to a Copier at once
+AHEAD = 8  # chunks that are asked from a cold disk before they are needed
 WILL_NEED, POPULATE_READ = 3, 22  # MADV_*
 PINNED_SECONDS = 2.0  # after the last copy was queued; a command has ended by then, a process that lives on gets its memory back
 
@@ -41,6 +41,7 @@ class Upload:
         self.shards = [Shard(header) for header in headers]
         self.bytes = 0
         self.copier = None  # whose threads are to copy, instead of the ways below
+        self.closes = False  # whether the copier ends with this
         self.way = None  # registered, ring, pageable or copier
         self.queued_ns = 0  # from begin until the last copy was queued
         self._pieces = []  # [target offset, shard, file offset, bytes, mark]
@@ -165,28 +166,21 @@ class Upload:
             self._through_ring(rest)
 
     def _through_copier(self):
-        """Offer the pieces of a few marks ahead and record the event of each mark when its copies are queued."""
+        """Offer all pieces and record the event of each mark when its copies are queued."""
         from .fetch import DENSE, Counter
 
         self.way = "copier"
         parts = [[piece for piece in self._pieces if piece[4] == mark] for mark in range(len(self._marks))]
-        self._left = [len(part) for part in parts]
-        waiting, events = [], self.copier.events()
-        for part in [*parts, *[()] * AHEAD]:
+        self._left, counters = [len(part) for part in parts], [Counter() for _ in parts]
+        for part, counter in zip(parts, counters, strict=True):
             numbers = [n for target, shard, offset, size, _ in part for n in (shard.descriptor, offset, target, size)]
-            counter = Counter()
             if part:
                 self.copier.offer(DENSE, (native.Int64 * len(numbers))(*numbers), self._base, [(0, 0)], counter)
-            waiting.append((counter, part))
-            if len(waiting) > AHEAD:
-                counter, done = waiting.pop(0)
-                self.copier.queued(counter)
-                self.copier.gather(self._stream, events)
-                self._done(None)
-                for piece in done:
-                    self._done(piece)
-        for event in events:
-            call("cuEventDestroy_v2", event)
+        for part, counter in zip(parts, counters, strict=True):
+            self.copier.queued(counter)
+            self._done(None)
+            for piece in part:
+                self._done(piece)
 
     def _release(self):
         """Give back pins, mappings and descriptors."""
@@ -195,6 +189,8 @@ class Upload:
         for address in self._registered.values():
             call("cuMemHostUnregister", address)
         self._registered.clear()
+        if self.closes:
+            self.copier.close()
         self._close()
 
     def _close(self):

@@ -1,38 +1,34 @@
 """Pieces of files into device memory through pinned buffers, by threads that stay in native code.
 
 Whoever wants bytes on the device offers pieces in a lane of a desk; the threads take them, those of the first lane before those of
-the second. A thread reads a few pieces into one of its two buffers and queues their copies while those from the other are under
-way. Called by reflex/backends/cuda/fetch.py, which owns the desk.
+the second. A thread reads a piece into one of its two buffers and queues the copy while the copy from the other is under way.
+Called by reflex/backends/cuda/fetch.py, which owns the desk.
 
 A desk, in bytes: at 0 how often pieces were offered, an int64 whose lower half idle threads sleep on (a futex); at 64 whether it
 is over; at 128 what went wrong: [0 nothing, 1 being written, 2 written; status; descriptor; offset; bytes]; then for each lane how
 many pieces were offered so far, and 64 bytes further how many were taken; from PIECES on the pieces of each lane, in a ring. A
 piece: [device address, descriptor, offset, bytes, address of a counter that falls when its copy is queued]. The first two lanes are
-served by all threads; the last, of guesses, by the first few only and piece by piece, so that little stands before what is asked
-for meanwhile.
+served by all threads; the last, of guesses, by the first few only, so that little stands before what is asked for meanwhile.
 """
 
 from ..export import export, helper
-from ..foreign import call4, call11
+from ..foreign import call4
 from ..intrinsics import atomic_add, atomic_load, atomic_store, compare_exchange, load_i64, pause, store_64
 from ..system import by_machine, system_call, system_call4
 
-LANES, CAPACITY, PIECE_BYTES = 3, 8192, 40
+LANES, CAPACITY, PIECE_BYTES = 3, 32768, 40
 OVER, PROBLEM, COUNTS, PIECES = 64, 128, 256, 1024
 LANE_BYTES, TAKEN = 128, 64
-AT_ONCE = 8  # pieces of a batch, at most
-TARGETS, SOURCES, SIZES, ATTRIBUTES, FIRST = 512, 576, 640, 704, 736  # places behind the pieces of a batch, for the driver
 SPINS, NAP = 4000, 20000  # looks before a thread sleeps; ns that a waiting one sleeps at once
-JUST_WOKEN = 64  # looks after which a thread counts as idle
 WAIT, WAKE, EVERYONE = 128, 129, 1 << 30  # of a private futex
 ENDED = 1 << 31  # status where a file ends early
 EVENT_BYTES = 8
 
 
 @helper
-def _take(desk, first, last, most, piece):
-    """Copy the next piece of the first of lanes [first, last) that has one of at most `most` bytes to `piece`; its lane, or -1."""
-    for lane in range(first, last):
+def _take(desk, lanes, piece):
+    """Copy the next piece of the first of `lanes` lanes that has one to `piece`; 1 if there was one."""
+    for lane in range(lanes):
         place = desk + COUNTS + lane * LANE_BYTES
         while True:
             number = atomic_load(place + TAKEN)
@@ -41,39 +37,28 @@ def _take(desk, first, last, most, piece):
             row = desk + PIECES + (lane * CAPACITY + number % CAPACITY) * PIECE_BYTES
             for word in range(0, PIECE_BYTES, 8):
                 store_64(piece + word, load_i64(row + word))
-            if load_i64(piece + 24) > most:
-                break
             if compare_exchange(place + TAKEN, number, number + 1) == 1:  # else another thread has it
-                return lane
-    return -1
+                return 1
+    return 0
 
 
 @helper
-def _read(piece, buffer):
-    """Read a piece from its file; a status."""
+def _copy(piece, buffer, event, functions, stream):
+    """Read a piece and queue its copy, once the last from this buffer has ended; a status."""
     descriptor, offset, size = load_i64(piece + 8), load_i64(piece + 16), load_i64(piece + 24)
+    status = call4(load_i64(functions + 16), event, 0, 0, 0)
+    if status != 0:
+        return status
     done = 0
     while done < size:
         got = system_call4(by_machine(17, 67), descriptor, buffer + done, size - done, offset + done)
         if got <= 0:
             return ENDED
         done += got
-    return 0
-
-
-@helper
-def _queue(room, count, functions, stream):
-    """Queue the copies of a batch; a status."""
-    if count > 1 and load_i64(functions + 24) != 0:
-        call = load_i64(functions + 24)
-        lists = room + TARGETS, room + SOURCES, room + SIZES
-        return call11(call, lists[0], lists[1], lists[2], count, room + ATTRIBUTES, room + FIRST, 1, room + FIRST + 8, stream, 0, 0)
-    for i in range(count):
-        target, source, size = load_i64(room + TARGETS + 8 * i), load_i64(room + SOURCES + 8 * i), load_i64(room + SIZES + 8 * i)
-        status = call4(load_i64(functions), target, source, size, stream)
-        if status != 0:
-            return status
-    return 0
+    status = call4(load_i64(functions), load_i64(piece), buffer, size, stream)
+    if status != 0:
+        return status
+    return call4(load_i64(functions + 8), event, stream, 0, 0)
 
 
 @helper
@@ -85,53 +70,24 @@ def _blame(desk, status, piece):
         atomic_store(desk + PROBLEM, 2)
 
 
-@helper
-def _batch(desk, lane, limit, buffer, buffer_bytes, room, event, functions, stream):
-    """Read the piece in `room` and, up to `limit`, those behind it that fit, queue their copies and the event; returns how many."""
-    used = count = 0
-    status = call4(load_i64(functions + 16), event, 0, 0, 0)  # until the last copies from this buffer have ended
-    while True:
-        piece = room + count * PIECE_BYTES
-        if status == 0:
-            status = _read(piece, buffer + used)
-        if status != 0:
-            _blame(desk, status, piece)
-        store_64(room + TARGETS + 8 * count, load_i64(piece))
-        store_64(room + SOURCES + 8 * count, buffer + used)
-        store_64(room + SIZES + 8 * count, load_i64(piece + 24))
-        used += load_i64(piece + 24) + 511 & -512
-        count += 1
-        if status != 0 or count >= limit or _take(desk, lane, lane + 1, buffer_bytes - used, piece + PIECE_BYTES) < 0:
-            break
-    if status == 0:
-        status = _queue(room, count, functions, stream)
-        if status == 0:
-            status = call4(load_i64(functions + 8), event, stream, 0, 0)
-        if status != 0:
-            _blame(desk, status, room)
-    return count
-
-
 @export
-def serve_pieces(desk, lanes, buffers, buffer_bytes, most, events, functions, stream):
-    """Copy pieces of the first `lanes` lanes, up to `most` at once, until the desk is over; then return how many it was.
+def serve_pieces(desk, lanes, buffers, buffer_bytes, events, functions, stream):
+    """Copy pieces of the first `lanes` lanes until the desk is over; then return how many it was.
 
-    `buffers`: two pinned buffers, then room for the pieces of a batch; `events`: one for each, recorded behind the last copy from
-    it. `functions`: addresses of cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize, and cuMemcpyBatchAsync or 0."""
-    room, turn, served, looks = buffers + 2 * buffer_bytes, 0, 0, 0
+    `buffers`: two pinned buffers, then room for a piece; `events`: one for each, recorded behind the last copy from it.
+    `functions`: addresses of cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize."""
+    piece, turn, served, looks = buffers + 2 * buffer_bytes, 0, 0, 0
     while True:
         offers = atomic_load(desk)
-        lane = _take(desk, 0, lanes, buffer_bytes, room)
-        if lane >= 0:
-            limit = 1 if lane == LANES - 1 or looks > JUST_WOKEN else min(most, AT_ONCE)
-            looks, count = 0, 1
+        if _take(desk, lanes, piece) == 1:
+            looks = 0
             if atomic_load(desk + PROBLEM) == 0:
-                buffer, event = buffers + turn * buffer_bytes, load_i64(events + turn * EVENT_BYTES)
-                count = _batch(desk, lane, limit, buffer, buffer_bytes, room, event, functions, stream)
-                turn = 1 - turn
-            served += count
-            for i in range(count):
-                atomic_add(load_i64(room + i * PIECE_BYTES + 32), -1)
+                status = _copy(piece, buffers + turn * buffer_bytes, load_i64(events + turn * EVENT_BYTES), functions, stream)
+                if status != 0:
+                    _blame(desk, status, piece)
+            turn = 1 - turn
+            served += 1
+            atomic_add(load_i64(piece + 32), -1)
         elif atomic_load(desk + OVER) != 0:
             return served
         elif looks < SPINS:
@@ -139,6 +95,7 @@ def serve_pieces(desk, lanes, buffers, buffer_bytes, most, events, functions, st
             pause()
         else:
             system_call4(by_machine(202, 98), desk, WAIT, offers & 0xFFFFFFFF, 0)
+            looks = 0
 
 
 @helper
@@ -162,11 +119,11 @@ def wake_pieces(desk):
 
 
 @export
-def offer_pieces(desk, lane, parts, count, base, wanted, number, most, counter, room):
+def offer_pieces(desk, lane, parts, count, base, wanted, number, buffer_bytes, counter, room):
     """Offer in a lane what `number` experts are made of, one expert after the other; returns how many pieces that is.
 
     `parts`: int64[count, 4]: descriptor, offset in the file and place behind `base` of the first expert, bytes of each. `wanted`:
-    int64[number, 2]: an expert, its place on the device. No piece has more than `most` bytes; those of a part are alike. `counter`
+    int64[number, 2]: an expert, its place on the device. No piece is larger than a buffer; those of a part are alike. `counter`
     rises by each piece. Waits where the lane is full; `room`: two words for that."""
     place = desk + COUNTS + lane * LANE_BYTES
     at = first = atomic_load(place)
@@ -176,8 +133,8 @@ def offer_pieces(desk, lane, parts, count, base, wanted, number, most, counter, 
             part = parts + 32 * k
             descriptor, size = load_i64(part), load_i64(part + 24)
             offset, target = load_i64(part + 8) + expert * size, base + load_i64(part + 16) + slot * size
-            pieces = (size + most - 1) // most
-            each = (size + pieces - 1) // pieces + 511 & -512  # not more than `most`, which is a multiple of that
+            pieces = (size + buffer_bytes - 1) // buffer_bytes
+            each = (size + pieces - 1) // pieces + 511 & -512  # not beyond a buffer, which is a multiple of that
             done = 0
             while done < size:
                 while at - atomic_load(place + TAKEN) >= CAPACITY:

@@ -342,20 +342,6 @@ int cuMemcpyHtoDAsync_v2(u64 target, const char *source, size_t size, void *stre
     return 0;
 }
 
-/* Attributes, their indices and the place of the one that fails are not looked at. */
-int cuMemcpyBatchAsync(u64 *targets, u64 *sources, size_t *sizes, size_t count, void *attributes, size_t *first, size_t kinds, size_t *failed,
-                       void *stream) {
-    CALL("cuMemcpyBatchAsync", "%zu", count);
-    CONTEXT;
-    (void)failed;
-    if (!stream || !count || kinds != 1 || first[0] != 0 || *(unsigned *)attributes != 1) return INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) {
-        int status = cuMemcpyHtoDAsync_v2(targets[i], (const char *)(uintptr_t)sources[i], sizes[i], stream);
-        if (status) return status;
-    }
-    return 0;
-}
-
 int cuMemcpyDtoHAsync_v2(void *target, u64 source, size_t size, void *stream) {
     CALL("cuMemcpyDtoHAsync_v2", "%zu", size);
     CONTEXT;
