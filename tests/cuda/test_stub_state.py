@@ -86,6 +86,14 @@ def test_pages_come_back(stub, facts, count, kind):
     assert result["by_threads"] == (kind is None)  # others are rearranged on the host
 
 
+@pytest.mark.parametrize("name", ["deepseek2", "gemma4", "gemma3n", "llama4", "kimi-linear"])
+def test_caches_of_other_kinds_come_back(stub, facts, tmp_path, name):
+    """Latent rows, heads of two sizes, and caches that layers share, the last page not whole."""
+    tiny.write(name, tmp_path / "tiny.gguf")
+    (result,) = stub.run((PREPARE + BACK).format(count=300, registered=True, kind=None, **facts))
+    assert result["same"] == [True, True] and result["equal"] and result["reused"] == 300 and not result["notes"]
+
+
 HOST = """
     cpu = reflex.load({path!r}, backend="cpu")
     found = state.import_state(cpu._session, first)
