@@ -117,6 +117,8 @@ def device():
     note += f"llama-bench; default options{apart}). Cold: whole process, spawn to exit, and what a process takes that only makes a "
     note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
     note += "they cost what real ones do. "
+    rates = [row["weight_bytes"] * row["decode_100"]["median"] / 1e12 for row in ours["speed"]]
+    note += f"Decoding reads the weights at {min(rates):.1f} to {max(rates):.1f} TB/s; the card's data sheet has 4.8. "
     errors = "; ".join(f"{row['file'].partition('.')[0]} {row['max_std']:.3f}" for row in ours["models"])
     note += f"Logits of real models differ from float32 arithmetic by at most, in standard deviations: {errors}. "
     return table(head, rows) + note + measured_on([ours])

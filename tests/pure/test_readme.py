@@ -77,6 +77,18 @@ def test_what_the_page_says_of_the_rules_is_what_the_results_say():
     assert averaged > 2 * best["tasks"]["choice by letter"]["rules"]["sum"]["accuracy"][0]
 
 
+def test_what_the_page_says_of_encoders_is_what_the_results_say():
+    ratios = [way["ratio"]["median"] for kind in record.read("encoders")[0]["formats"].values() for way in kind.values() if way]
+    assert f"byte for byte what ggml makes and {min(ratios):.1f} to {max(ratios):.0f} times as fast" in TEXT
+
+
+def test_numbers_outside_of_blocks_are_few():
+    """Whoever writes a measured figure by hand has it checked above, or makes a block of it."""
+    prose = "\n".join(line for line in readme.BLOCK.sub("", TEXT).splitlines() if not line.startswith("    "))
+    units = re.findall(r"\d[\d.,]*(?: to \d[\d.,]*)? (?:ms|us|s|milliseconds|GB|MB|TB|tok|times|%|GB/s|TB/s)(?![\w-])", prose)
+    assert units == ["1.2 to 17 times"]
+
+
 def test_files_named_exist():
     named = re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.py)`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
     assert len(named) > 10
