@@ -35,10 +35,18 @@ SHAPES = {  # architecture, layers, width, feed-forward, heads, key heads, (expe
     "qwen3-8b": ("qwen3", 36, 4096, 12288, 32, 8, (), False),
     "qwen3moe-30b-a3b": ("qwen3moe", 48, 2048, 6144, 32, 4, (128, 8, 768), False),
     "qwen3moe-tiny": ("qwen3moe", 4, 512, 1024, 8, 2, (16, 4, 256), False),
+    "qwen35-0.8b": ("qwen35", 24, 1024, 3584, 16, 4, (), True),
     "kolibri1-78b": ("kolibri1", 50, 2560, 512, 48, 4, (384, 6, 512), False),
 }
 HEAD, VOCABULARY, MERGES, CONTEXT, BASE, EPSILON = 128, 151936, 151387, 40960, 1e6, 1e-6  # of all of them
 OWN = {  # what an architecture has beside
+    "qwen35": {
+        "tokens": ("qwen35", 248320, 247587),
+        "ffn_norm": "post_attention_norm",
+        "mixer": (16, 128, 4, 4),  # heads and their size, taps, and every so manieth layer has attention instead
+        "query_gate": True,  # beside the query, as wide
+        "keys": {"rope.freq_base": 1e7, "rope.dimension_count": 32, "rope.dimension_sections": [11, 11, 10, 0]},
+    },
     "kolibri1": {
         "tokens": ("kolibri1", 128000, 127648),  # pre-tokenizer, tokens, merges
         "shared": 512,  # width of an expert that every token uses
@@ -64,14 +72,17 @@ def tensors(name):
     yield "token_embd.weight", (width, vocabulary), Q6_K if tied else Q4_K
     for i in range(layers):
         start, mixed = f"blk.{i}.", Q6_K if finer(i, layers) else Q4_K
-        for role in ("attn_norm", "ffn_norm", *own.get("norms", ())):
+        for role in ("attn_norm", own.get("ffn_norm", "ffn_norm"), *own.get("norms", ())):
             yield f"{start}{role}.weight", (width,), F32
-        for role in ("attn_q_norm", "attn_k_norm"):
-            yield f"{start}{role}.weight", (HEAD,), F32
-        yield start + "attn_q.weight", (width, heads * HEAD), Q4_K
-        yield start + "attn_k.weight", (width, kv_heads * HEAD), Q4_K
-        yield start + "attn_v.weight", (width, kv_heads * HEAD), mixed
-        yield start + "attn_output.weight", (heads * HEAD, width), Q4_K
+        if "mixer" in own and (i + 1) % own["mixer"][-1]:
+            yield from delta(start, width, *own["mixer"], mixed)
+        else:
+            for role in ("attn_q_norm", "attn_k_norm"):
+                yield f"{start}{role}.weight", (HEAD,), F32
+            yield start + "attn_q.weight", (width, heads * HEAD * (1 + own.get("query_gate", False))), Q4_K
+            yield start + "attn_k.weight", (width, kv_heads * HEAD), Q4_K
+            yield start + "attn_v.weight", (width, kv_heads * HEAD), mixed
+            yield start + "attn_output.weight", (heads * HEAD, width), Q4_K
         suffix, stack = "", ()
         if experts:
             count, _, hidden = experts
@@ -89,6 +100,20 @@ def tensors(name):
     yield "output_norm.weight", (width,), F32
 
 
+def delta(start, width, heads, size, taps, _, mixed):
+    """The tensors of a gated delta rule with as many keys as values."""
+    inner = heads * size
+    yield start + "attn_qkv.weight", (width, 3 * inner), mixed
+    yield start + "attn_gate.weight", (width, inner), Q4_K
+    for role in ("ssm_alpha", "ssm_beta"):
+        yield f"{start}{role}.weight", (width, heads), F32
+    yield start + "ssm_conv1d.weight", (taps, 3 * inner), F32
+    for role in ("ssm_a", "ssm_dt.bias"):
+        yield start + role, (heads,), F32
+    yield start + "ssm_norm.weight", (size,), F32
+    yield start + "ssm_out.weight", (inner, width), Q4_K
+
+
 def tokens_of(architecture):
     """(pre-tokenizer, tokens, merges) of an architecture's vocabulary."""
     return OWN.get(architecture, {}).get("tokens", ("qwen2", VOCABULARY, MERGES))
@@ -100,6 +125,10 @@ def special(architecture, layers):
     keys = dict(own.get("keys", {}))
     if "shared" in own:
         keys["expert_shared_feed_forward_length"] = own["shared"]
+    if "mixer" in own:
+        heads, size, taps, every = own["mixer"]
+        keys |= {"ssm.conv_kernel": taps, "ssm.state_size": size, "ssm.group_count": heads, "ssm.time_step_rank": heads}
+        keys |= {"ssm.inner_size": heads * size, "full_attention_interval": every}
     if "window" in own:
         size, every = own["window"]
         keys["attention.sliding_window"] = size
@@ -205,9 +234,11 @@ def deviation(name, inputs):
 
 
 def plain(name, shape):
-    """float32 of a vector or router."""
+    """float32 of a vector or router. Logarithms of decays are negative."""
     random = numpy.random.default_rng(zlib.crc32(name.encode()))
     x = random.standard_normal(shape[::-1], numpy.float32)
+    if name.endswith("ssm_a"):
+        return -numpy.exp(x)
     return 1 + 0.1 * x if "norm" in name else x * numpy.float32(deviation(name, shape[0]))
 
 

@@ -27,14 +27,18 @@ def small(monkeypatch):
     monkeypatch.setitem(shapes.SHAPES, "dense", ("qwen3", 8, 256, 512, 2, 1, (), True))
     monkeypatch.setitem(shapes.SHAPES, "mixed", ("qwen3moe", 2, 256, 512, 2, 1, (8, 2, 256), False))
     monkeypatch.setitem(shapes.SHAPES, "windowed", ("kolibri1", 5, 256, 512, 2, 1, (8, 2, 256), False))
+    monkeypatch.setitem(shapes.SHAPES, "recurrent", ("qwen35", 4, 256, 512, 4, 2, (), True))
+    own = {"tokens": ("qwen35", 400, 100), "mixer": (2, 128, 4, 4)}
+    monkeypatch.setitem(shapes.OWN, "qwen35", shapes.OWN["qwen35"] | own)
     own = {"tokens": ("kolibri1", 400, 100), "shared": 256, "window": (9, 5)}
     monkeypatch.setitem(shapes.OWN, "kolibri1", shapes.OWN["kolibri1"] | own)
 
 
-@pytest.mark.parametrize("name", ["dense", "mixed"])
+@pytest.mark.parametrize("name", ["dense", "mixed", "recurrent"])
 def test_a_file_computes_what_llama_cpp_computes_of_it(small, tmp_path, name):
     path = tmp_path / "m.gguf"
-    assert shapes.write(name, str(path), shapes.made_up(), 3) == path.stat().st_size
+    vocabulary = shapes.made_up(shapes.SHAPES[name][0])
+    assert shapes.write(name, str(path), vocabulary, 3) == path.stat().st_size
     model, ids = Tiny(path), [5, 300, 17, 9]
     oracle = Llama(path)
     logits = oracle.logits(ids)
@@ -81,7 +85,8 @@ def test_blocks_have_the_deviation_asked_for(small, tmp_path):
 
 @pytest.mark.parametrize(
     "name, gigabytes, parameters",
-    [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9), ("kolibri1-78b", 47.5, 78e9)],
+    [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9), ("kolibri1-78b", 47.5, 78e9)]
+    + [("qwen35-0.8b", 0.52, 0.753e9)],
 )
 def test_the_sizes_are_those_of_the_models(name, gigabytes, parameters):
     total = sum(shapes.nbytes(shape, kind) for _, shape, kind in shapes.tensors(name))
