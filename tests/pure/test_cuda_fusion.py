@@ -209,3 +209,23 @@ def test_every_operation_has_launches_and_others_are_refused_by_name():
     unknown.emit("unheard_of", "x", ("x",))
     with pytest.raises(UnsupportedError, match=r"gpt2.*unheard_of.*--backend cpu"):
         lowering(unknown)
+
+
+@pytest.mark.parametrize(
+    ("op", "ins", "args", "found"),
+    [
+        ("route", ("r",), {"used": 33}, "33 of 8 in 0"),
+        ("route", ("r",), {"used": 2, "groups": 33}, "2 of 8 in 33"),
+        ("route", ("many",), {"used": 2}, "2 of 513 in 0"),
+        ("latent_attention", ("q", "c"), {"key_dim": 1026, "value_dim": 512}, "1026 and 512"),
+        ("latent_attention", ("q", "c"), {"key_dim": 96, "value_dim": 33}, "96 and 33"),
+    ],
+)
+def test_sizes_that_kernels_do_not_have_are_refused_before_anything_runs(op, ins, args, found):
+    program = Program("gpt2", 5, 16, 8)
+    for name, width in (("r", 8), ("many", 513)):
+        program.buffer(name, width)
+    program.emit(op, "out", ins, (None,), args)
+    program.emit("head_linear", "out", ("q",), ("w",), {"heads": 1, "head_dim": 2})
+    with pytest.raises(UnsupportedError, match=f"{found}.*--backend cpu"):
+        lowering(program)

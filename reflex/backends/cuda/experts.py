@@ -32,6 +32,17 @@ SHARED_BYTES = 96 << 10  # of it that expert_down may take, where a block may ha
 STATIC_BYTES = 1 << 10  # what expert_down has beside that, at most
 
 
+def refuse(program):
+    """UnsupportedError for more experts than the router's kernels choose from."""
+    for step in program.steps:
+        if step.op == "route":
+            experts, used, groups = program.widths[step.ins[0]], step.args["used"], step.args.get("groups", 0)
+            if experts > MOST_EXPERTS or used > MOST_USED or groups > MOST_GROUPS:
+                need = f"at most {MOST_USED} of {MOST_EXPERTS} experts in {MOST_GROUPS} groups"
+                found = f"{used} of {experts} in {groups}"
+                raise UnsupportedError("too many experts for the cuda backend", need, found, remedy="use --backend cpu")
+
+
 class ExpertLowering(Lowering):
     """A Lowering that knows Experts records, and their steps one by one."""
 
@@ -246,9 +257,6 @@ class ExpertLowering(Lowering):
         """Parameters of the choice, from the bias on."""
         args = step.args
         used, groups = args["used"], args.get("groups", 0)
-        if experts > MOST_EXPERTS or used > MOST_USED or groups > MOST_GROUPS:
-            need = f"at most {MOST_USED} of {MOST_EXPERTS} experts in {MOST_GROUPS} groups"
-            raise UnsupportedError("too many experts for the cuda backend", need, f"{used} of {experts} in {groups}")
         bias = (own(self._weight(0), step), 1) if step.weights[0] else (0, 0)
         gating, renormalize = GATINGS[args["gating"]], int(args["renormalize"])
         return (*bias, experts, used, gating, renormalize, float(args["scale"]), groups, args.get("groups_used", 0))

@@ -13,6 +13,17 @@ THREADS, TOKENS = 128, 4  # kernels/cuda/head_transposed.py
 FLOATS = 1  # what expand_* makes of a weight
 
 
+def refuse(program):
+    """UnsupportedError for rows of a cache that the kernel of latent attention cannot read."""
+    for step in program.steps:
+        if step.op == "latent_attention":
+            dims = step.args["key_dim"], step.args["value_dim"]
+            if max(dims) > MOST_DIMENSIONS or any(dim % 2 for dim in dims):
+                need, found = f"even numbers up to {MOST_DIMENSIONS}", "{} and {} dimensions".format(*dims)
+                remedy = "use --backend cpu"
+                raise UnsupportedError("the cuda backend has no such latent attention", need, found, remedy=remedy)
+
+
 class LatentLowering(ExpertLowering):
     """An ExpertLowering that knows the operations of latent attention too."""
 
@@ -89,9 +100,6 @@ class LatentLowering(ExpertLowering):
         args, m = step.args, self.memory
         (q, _), (c, _) = map(self._at, step.ins)
         heads, key_dim, value_dim = args["heads"], args["key_dim"], args["value_dim"]
-        if key_dim > MOST_DIMENSIONS or key_dim % 2 or value_dim % 2:
-            need = f"even numbers up to {MOST_DIMENSIONS}"
-            raise UnsupportedError("the cuda backend has no such latent attention", need, f"{key_dim} and {value_dim} dimensions")
         layer = Own(self._layer_at, step)
         self._add("latent_append", (self.rows,), (c, m.cells, m.pages, key_dim, layer))
         out = self._to(step.out, self.rows)

@@ -238,12 +238,14 @@ def lowering(program):
     UnsupportedError where it lacks an operation of the program, before anything is lowered."""
     found, ops = Lowering, {step.op for step in program.steps}
     if "route" in ops:
-        from .experts import ExpertLowering
+        from .experts import ExpertLowering, refuse
 
+        refuse(program)
         found = ExpertLowering
     if "head_linear" in ops:
-        from .latent import LatentLowering
+        from .latent import LatentLowering, refuse
 
+        refuse(program)
         found = LatentLowering
     if program.states or "head_part" in ops:
         from .recurrent import Recurrent, refuse
