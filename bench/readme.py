@@ -103,6 +103,8 @@ def device():
     ours, theirs = results[0], peers[0]["shapes"]
     rows = []
     for row in ours["speed"]:
+        if row["shape"] not in theirs:
+            continue
         other = theirs[row["shape"]]
         pairs = [(row["cold"][state]["ms"]["median"], other[f"{state}_ms"]["median"]) for state in ("awake", "asleep")]
         bare = [row["cold"][state]["bare_context_ms"]["median"] for state in ("awake", "asleep")]
@@ -117,8 +119,11 @@ def device():
     note += f"llama-bench; default options{apart}). Cold: whole process, spawn to exit, and what a process takes that only makes a "
     note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
     note += "they cost what real ones do. "
-    rates = [row["weight_bytes"] * row["decode_100"]["median"] / 1e12 for row in ours["speed"]]
+    rates = [row["weight_bytes"] * row["decode_100"]["median"] / 1e12 for row in ours["speed"] if row["shape"] in theirs]
     note += f"Decoding reads the weights at {min(rates):.1f} to {max(rates):.1f} TB/s; the card's data sheet has 4.8. "
+    for row in (row for row in ours["speed"] if row["shape"] not in theirs):
+        speeds = [f"{row[name]['median']:.0f}" for name in ("decode_100", "prompt_512", "prompt_32")]
+        note += f"{row['shape']}, not measured with llama.cpp: decode {speeds[0]}, prompt 512 {speeds[1]}, prompt 32 {speeds[2]}. "
     errors = "; ".join(f"{row['file'].partition('.')[0]} {row['max_std']:.3f}" for row in ours["models"])
     note += f"Logits of real models differ from float32 arithmetic by at most, in standard deviations: {errors}. "
     return table(head, rows) + note + measured_on([ours])

@@ -85,8 +85,13 @@ def test_blocks_have_the_deviation_asked_for(small, tmp_path):
 
 @pytest.mark.parametrize(
     "name, gigabytes, parameters",
-    [("qwen3-0.6b", 0.391, 0.596e9), ("qwen3-8b", 5.03, 8.19e9), ("qwen3moe-30b-a3b", 18.6, 30.5e9), ("kolibri1-78b", 47.5, 78e9)]
-    + [("qwen35-0.8b", 0.52, 0.753e9)],
+    [
+        ("qwen3-0.6b", 0.391, 0.596e9),
+        ("qwen3-8b", 5.03, 8.19e9),
+        ("qwen3moe-30b-a3b", 18.6, 30.5e9),
+        ("kolibri1-78b", 47.5, 78e9),
+        ("qwen35-0.8b", 0.52, 0.753e9),
+    ],
 )
 def test_the_sizes_are_those_of_the_models(name, gigabytes, parameters):
     total = sum(shapes.nbytes(shape, kind) for _, shape, kind in shapes.tensors(name))
