@@ -1,4 +1,5 @@
-"""To the bit, a row of a steady batch depends on its own path only: attention and products in the emulator, packed in several ways.
+"""To the bit, a row of a steady batch depends on its own path only: attention, layers with a state and products in the emulator,
+packed in several ways.
 
 Queries, keys and values are those of a path: whoever computes a path must find the same, wherever it lies and whatever lies beside.
 """
@@ -9,11 +10,24 @@ from pathlib import Path
 
 import numpy
 import pytest
-from cases import attention_row, attention_tile, linear_tiles
+from cases import (
+    attention_row,
+    attention_tile,
+    conv,
+    expert_order,
+    expert_plain,
+    expert_tiles,
+    latent_attention,
+    linear_tiles,
+    recurrence,
+    router,
+)
 from pages import Attention
-from run import emulate
+from run import Addresses, emulate
+from strands import BEFORE
 
 from reflex import tree
+from reflex.ops import delta_rule, state_scan
 from reflex.session import Session
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "pure"))
@@ -40,8 +54,8 @@ class Recorder:
     def logprobs_of_rows(self, rows, ids):
         return [[-1.0] * len(own) for own in ids]
 
-    def results(self, **words):
-        """{tokens of a path: bytes of its row}, of all batches."""
+    def results(self, compute, **words):
+        """{tokens of a path: bytes of its row}, of all batches. `compute(paths, first, facts, **words)`: the rows of a batch."""
         slots, found = {}, {}  # slot -> path
         for ids, first, positions, shared, branch, runs in self.batches:
             for row, token in enumerate(ids):
@@ -52,28 +66,48 @@ class Recorder:
                 slots[first + row] = (*(slots[s][-1] for s in seen), token)
                 assert len(slots[first + row]) == positions[row] + 1
             facts = {"shared": shared, "branch": branch, "positions": positions, "runs": runs}
-            a = Attention(len(ids), first, HEADS, KV_HEADS, DIM, DIM, tree=facts, **words)
-            for slot in range(a.count):
-                random = numpy.random.default_rng(abs(hash(slots[slot])))
-                a.k[slot], a.v[slot] = random.standard_normal((2, KV_HEADS * DIM))
-                if slot >= first:
-                    a.q[slot - first] = random.standard_normal(HEADS * DIM)
-            plain = emulate(attention_tile.case("plain", a, flags=16, reference=False))[1]
-            others = emulate(attention_row.case("tree", a, 1, kind="tree", flags=16, least=16, reference=False))[3]
-            for row in range(len(ids)):
-                out = plain if row < a.cells[4] else others
-                assert not numpy.isnan(out[row]).any()
-                assert found.setdefault(slots[first + row], out[row].tobytes()) == out[row].tobytes()
+            paths = [slots[slot] for slot in range(first + len(ids))]
+            for path, out in zip(paths[first:], compute(paths, first, facts, **words), strict=True):
+                assert not numpy.isnan(out).any()
+                assert found.setdefault(path, out.tobytes()) == out.tobytes()
         return found
 
 
-def packed(tails, context=200, cached=False, **words):
+def numbers(path, count):
+    """What belongs to a path, whoever computes it."""
+    return numpy.random.default_rng(abs(hash(path))).standard_normal(count, "float32")
+
+
+def heads_attend(paths, first, facts, **words):
+    """On tiles and on the kernel of branches, as a batch divides its rows."""
+    a = Attention(len(paths) - first, first, HEADS, KV_HEADS, DIM, DIM, tree=facts, **words)
+    for slot, path in enumerate(paths):
+        made = numbers(path, 2 * KV_HEADS * DIM + HEADS * DIM)
+        a.k[slot], a.v[slot] = made[: 2 * KV_HEADS * DIM].reshape(2, -1)
+        if slot >= first:
+            a.q[slot - first] = made[2 * KV_HEADS * DIM :]
+    plain = emulate(attention_tile.case("plain", a, flags=16, reference=False))[1]
+    others = emulate(attention_row.case("tree", a, 1, kind="tree", flags=16, least=16, reference=False))[3]
+    return [(plain if row < a.cells[4] else others)[row] for row in range(len(paths) - first)]
+
+
+def latent_attend(paths, first, facts):
+    a = latent_attention.Latent(len(paths) - first, first, 2, 24, 16, tree=facts)
+    for slot, path in enumerate(paths):
+        made = numbers(path, 3 * 24)
+        a.k[slot] = made[:24]
+        if slot >= first:
+            a.q[slot - first] = made[24:]
+    return emulate(latent_attention.attend("tree", a))[1]
+
+
+def packed(tails, context=200, cached=False, prompt=PROMPT, compute=heads_attend, **words):
     plan = Recorder(context)
     session = Session(plan, FakeTokenizer())
     if cached:
-        tree.evaluate(session, PROMPT, [[3]])
-    tree.evaluate(session, PROMPT, tails)
-    return plan.results(**words)
+        tree.evaluate(session, prompt, [[3]])
+    tree.evaluate(session, prompt, tails)
+    return plan.results(compute, **words)
 
 
 @pytest.mark.parametrize("words", [{}, {"window": 9}, {"window": 3}, {"softcap": 5.0}], ids=str)
@@ -108,3 +142,112 @@ def test_products_of_a_token_are_the_same_in_every_company():
             for token, row in zip(tokens, emulate(some)[9], strict=True):
                 assert want.setdefault(token, row.tobytes()) == row.tobytes(), (tile, len(tokens), token)
     assert len(want) == 40
+
+
+def test_latent_attention_of_a_path_is_the_same_in_every_company():
+    prompt, found = PROMPT[:9], {}
+    for tails, context, cached in ((TAILS, 40, False), (TAILS[4:1:-1], 40, True), (TAILS[1:2], 40, False), (TAILS[:4], 13, False)):
+        for path, row in packed(tails, context, cached, prompt, latent_attend).items():
+            assert found.setdefault(path, row) == row
+    assert len(found) == len(prompt) + len(tree.Tree(TAILS).rows())
+
+
+# ---- layers with a state: a text at once, token by token, and with others beside it ------------------------------
+
+STRANDS = [  # ways to compute the text of rows 0 to 4, and behind its third token that of rows 5 and 6
+    [[(0, 5, -1, 0)], [(0, 3, -1, 1), (5, 2, 1, 2)]],
+    [[(0, 3, -1, 0), (3, 2, 0, 1), (5, 2, 0, 2)]],
+    [[(0, 1, -1, 0)], [(1, 2, 0, 0)], [(3, 2, 0, 1)], [(5, 1, 0, 2)], [(6, 1, 2, 2)]],
+    [[(0, 3, -1, 2)], [(5, 2, 2, 1), (3, 2, 2, -1)]],
+]
+
+
+def cut(case, at, rows, places, ways):
+    """{row: bytes} of a case's results, the same for all `ways`; `at`: (arguments with a line per row, places, strands)."""
+    (*lines, out), places_at, strands_at = at
+    found = {}
+    for batches in ways:
+        memory = Addresses([numpy.full(places, numpy.nan, "float32") for _ in range(3)])
+        for strands in batches:
+            chosen = [row for first, count, *_ in strands for row in range(first, first + count)]
+            own, start = copy(case), 0
+            own.args = list(case.args)
+            for line in (*lines, out):
+                own.args[line] = case.args[line].reshape(rows, -1)[chosen].copy()
+            moved = []
+            for _, count, source, destination in strands:
+                moved += start, count, source, destination
+                start += count
+            own.args[places_at], own.args[strands_at] = memory, numpy.array([len(strands), *moved], "int32")
+            after = emulate(own)
+            memory = Addresses([array.copy() for array in after[places_at].arrays])
+            for row, values in zip(chosen, after[out].reshape(len(chosen), -1), strict=True):
+                assert not numpy.isnan(values).any()
+                assert found.setdefault(row, values.tobytes()) == values.tobytes(), (row, strands)
+    assert len(found) == rows
+
+
+def test_filters_do_not_show_how_a_text_was_cut():
+    one = {"rows": 7, "n": 31, "channels": 40, "first": 5, "taps": 4, "bias": True}
+    case = conv.case(one, numpy.random.default_rng(2))
+    cut(case, ((0, 3), 4, 5), 7, BEFORE + 3 * 31, STRANDS)
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta of channels", "scan"])
+def test_states_do_not_show_how_a_text_was_cut(kind):
+    random = numpy.random.default_rng(3)
+    if kind == "scan":
+        one = state_scan.CASES[1] | {"rows": 7, "heads": 2, "groups": 1, "state_dim": 9, "head_dim": 35}
+        case, state, lines = recurrence.scan(one, random), 2 * 9 * 35, (0, 1, 2, 3, 5)
+    else:
+        one = delta_rule.CASES[1] | {"rows": 7, "heads": 2, "key_heads": 1, "key_dim": 9, "value_dim": 35}
+        one["channels"] = kind != "delta"
+        case, state, lines = recurrence.delta(one, random), 2 * 9 * 35, (0, 1, 2, 3, 4, 5)
+    cut(case, (lines, 8, 9), 7, BEFORE + state, STRANDS)
+
+
+# ---- mixtures ----------------------------------------------------------------------------------------------------
+
+
+def chosen_of(order, tiles):
+    """The expert of every pair."""
+    ids = numpy.empty(len(order), int)
+    for expert, first, pairs, _ in tiles:
+        ids[order[first : first + pairs]] = expert
+    return ids
+
+
+COMPANIES = list(range(9)), [8, 3, 0, 5], [3], [5, 8]
+
+
+def same_in_all(case, used, tokens_of_tile, out_at, experts):
+    ids, want = chosen_of(*case.args[4:6]).reshape(9, used), {}
+    for tokens in COMPANIES:
+        some = copy(case)
+        order, tiles = expert_order.arranged(ids[tokens], experts, tokens_of_tile)
+        some.args = [case.args[0][tokens], case.args[1][tokens], *case.args[2:4], order, tiles, *case.args[6:]]
+        some.args[out_at] = numpy.full((len(order), case.args[out_at].shape[1]), numpy.nan, "f4")
+        grid = (len(tiles), case.grid[1]) if case.grid[0] == len(case.args[5]) else (case.grid[0], len(tiles))
+        some.grid = grid
+        for token, rows in zip(tokens, emulate(some)[out_at].reshape(len(tokens), -1), strict=True):
+            assert want.setdefault(token, rows.tobytes()) == rows.tobytes(), (tokens, token)
+    assert len(want) == 9
+
+
+def test_experts_of_a_token_are_the_same_in_every_company():
+    random = numpy.random.default_rng(7)
+    block = next(block for block in expert_tiles.FORMATS if block.elements == 32)
+    stack = expert_tiles.stack(block, 5, 96, random)
+    same_in_all(expert_tiles.case("all", "32", 9, 2, 96, [stack], 0, random), 2, 32, 13, expert_tiles.EXPERTS)
+    plain = expert_plain.case(expert_plain.BLOCKS[0], 9, 2, 5, 36, False, True, random)
+    same_in_all(plain, 2, expert_plain.TOKENS, 12, expert_plain.EXPERTS)
+
+
+def test_routers_of_a_token_are_the_same_in_every_company():
+    case, want = router.case(9, 5, 260, numpy.random.default_rng(8)), {}
+    for tokens in COMPANIES:
+        some = copy(case)
+        some.args = [case.args[0][tokens], *case.args[1:8], case.args[8][tokens], 5, len(tokens)]
+        some.grid = (1, -(-len(tokens) // 8))
+        for token, row in zip(tokens, emulate(some)[8], strict=True):
+            assert want.setdefault(token, row.tobytes()) == row.tobytes()

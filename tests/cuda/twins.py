@@ -11,6 +11,7 @@ import numpy
 from cases.halves import ORDER, split, stored
 
 from reflex import ops, quant
+from reflex.ops.linear import product
 from reflex.quant.types import by_id, by_name, row_bytes
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS, REST = 1, 2, 4, 8, 16, 32, 128, 256  # flags of attention
@@ -288,7 +289,7 @@ def products(x, parts, mode, act, scale, whole=32):
     assert all(x.shape[1] % max(whole, by_id(part[1]).elements) == 0 for part in parts), "columns that the kernel cannot take"
     results = []
     for weights, kind, rows, b, biased, _, _ in parts:
-        y = x @ matrix(weights, kind, rows, x.shape[1]).T
+        y = product(x, matrix(weights, kind, rows, x.shape[1]))
         results.append(y + b[:rows] if biased else y)
     if mode == 2:
         results, parts = [reference("gated")(*results, act=UNITS[act])], parts[:1]
@@ -484,5 +485,3 @@ def runs_of(lists, row, left):
         found.append((first, first + count))
         at, left = at + 2, left - count
     return tuple(found)
-
-

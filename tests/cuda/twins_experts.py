@@ -4,6 +4,7 @@ import numpy
 from cases.expert_order import arranged
 from twins import UNITS, from_halves, matrix, reference, rows_of, twin
 
+from reflex.ops.linear import product
 from reflex.quant.types import by_name
 
 GATINGS = "softmax", "sigmoid", "softmax of chosen", "sigmoid of chosen"  # as the kernels count them
@@ -23,7 +24,7 @@ def router(grid, x, norm, normed, eps, columns, w, bias, biased, out, experts=No
     h = rows_of(x, rows, columns)
     if normed:
         h = reference("rmsnorm")(h, norm[:columns], eps=eps)
-    y = h @ rows_of(w, experts, columns).T
+    y = product(h, rows_of(w, experts, columns))
     rows_of(out, rows, experts)[:] = y + bias[:experts] if biased else y
 
 
@@ -46,7 +47,7 @@ def expert_plain(
         if pairs:
             w = matrix(weights[expert * stride :], by_name(kind).id, rows, columns)
             own = order[first : first + pairs]
-            y = h[own // each] @ w.T
+            y = product(h[own // each], w)
             if biased:
                 y = y + bias[expert * bias_stride : expert * bias_stride + rows]
             for pair, values in zip(own, y, strict=True):
@@ -63,7 +64,7 @@ def expert_tiles(tokens, grid, xh, factor, each, columns, order, tiles, *rest):
         own = order[first : first + pairs]
         made = []
         for w, kind, stride, rows, bias, biased, bias_stride, _ in stacks:
-            y = h[own // each] @ matrix(w[expert * stride :], kind, rows, columns).T if pairs and rows else None
+            y = product(h[own // each], matrix(w[expert * stride :], kind, rows, columns)) if pairs and rows else None
             made.append(y + bias[expert * bias_stride :][:rows] if biased and pairs else y)
         if mode == 2 and pairs:
             made = [reference("gated")(*made, act=UNITS[act]), None]

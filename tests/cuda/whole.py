@@ -18,6 +18,7 @@ from reflex import native
 from reflex.backends.cuda.launch import TAG
 from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.memory import CELLS, WEIGHTS, Layout, Memory
+from reflex.backends.cuda.parameters import lists_of_runs
 from reflex.backends.layers import checked
 from reflex.kernels.cuda import export
 from reflex.kernels.cuda.compile import load_all
@@ -80,14 +81,14 @@ class Emulated:
         self.quick = quick
         self.used = {}  # kernel -> launches
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False, strands=()):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False, strands=(), runs=()):
         """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them. Without `strands` its
         rows go on from place 0 and leave their state there."""
         memory, chain = self.memory, Launches()
         facts = self.images, self.multiprocessors, chain, self.file, self.program, memory
         lowering(self.program)(*facts, len(ids), len(outputs), reach, tree).lower()
         self._allocate()
-        self.accept(ids, first_slot, positions, shared, branch, outputs, strands=strands)
+        self.accept(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         self.launch(chain)
         count = len(outputs) * self.program.vocabulary
         logits = self._view(memory.logits(len(outputs)), numpy.float32)[:count]
@@ -105,6 +106,9 @@ class Emulated:
         if self.places:
             words = checked(strands or ((0, len(ids), 0 if first_slot else -1, 0),), len(ids))
             self._view(memory.strands, numpy.int32)[: len(words)] = words
+        if runs:
+            words = lists_of_runs(runs, memory.rows)
+            self._view(memory.lists, numpy.int32)[: len(words)] = words
 
     def launch(self, rows):
         """Do launches of a chain."""
