@@ -14,7 +14,7 @@ from stub import fake
 EXPERTS, USED = 16, 2
 RUN = """
 import json
-from reflex import native
+from reflex import errors, native
 from reflex.backends.cuda import asking, fetch
 from reflex.open import open_model
 from reflex.sample import Sampling
@@ -94,6 +94,13 @@ def step_only(rows, *experts):
     plan.evaluate([1] * rows, 0, list(range(rows)), [0] * rows, [0] * rows, list(range(rows)))
     plan.device.synchronize()
     return all(same(name, e) for name in stacks for row in experts for e in row)
+
+def failure(rows, *experts):
+    try:
+        step_only(rows, *experts)
+    except errors.ReflexError as error:
+        return type(error).__name__
+    return ""
 
 def every():
     \"\"\"Experts that count as being there, in each layer; each is whole.\"\"\"
@@ -262,9 +269,27 @@ def test_a_file_that_shrinks_meanwhile_is_one_error(run, model, tmp_path):
         run(body, path=path)
 
 
+@pytest.mark.parametrize("setup", ["", EVERY_PIECE])
+def test_what_could_not_be_read_is_never_taken_for_there(run, model, tmp_path, setup):
+    """A session that lives on after the error, and is asked for the same experts again."""
+    path = tmp_path / "shrinks.gguf"
+    path.write_bytes(model.read_bytes())
+    cut = f"__import__('os').truncate({str(path)!r}, 4096)"
+    body = f"step(1, [3, 9]), {cut}, guess.append([1, 2]), failure(1, [1, 2]), failure(1, [1, 2]), failure(1, [3, 9])"
+    (_, _, _, first, again, held), _ = run(body, path=path, setup=setup)
+    assert first == again == "ModelFileError" and held in ("", "ModelFileError")
+
+
 @pytest.mark.parametrize(
     "failing",
-    ["cuMemHostAlloc:2", "cuEventRecord:999", "cuMemcpyHtoDAsync_v2:719@5", "cuEventSynchronize:700@9", "cuCtxSetCurrent:201@4"],
+    [
+        "cuMemHostAlloc:2",
+        "cuMemHostRegister_v2:2",
+        "cuEventRecord:999",
+        "cuMemcpyHtoDAsync_v2:719@5",
+        "cuEventSynchronize:700@9",
+        "cuCtxSetCurrent:201@4",
+    ],
 )
 def test_a_driver_that_fails_is_one_error(run, failing):
     with pytest.raises(AssertionError, match=r"reflex\.errors"):

@@ -226,13 +226,17 @@ class Experts:
     def _fetch(self, mixture, missing, waiting):
         """Let the device's stream wait for the missing experts, and for those that were guessed (`waiting`)."""
         (asked, counter), (_, guessed) = self._lanes
-        if missing:
-            self.fetched += len(missing)
-            self.bytes += mixture.bytes_of(len(missing))
-            self._copier.offer(asked, mixture.table, self.gpu.base, missing, counter)
-            self._copier.queued(counter)
-        if waiting:
-            self._copier.queued(guessed)
+        try:
+            if missing:
+                self.fetched += len(missing)
+                self.bytes += mixture.bytes_of(len(missing))
+                self._copier.offer(asked, mixture.table, self.gpu.base, missing, counter)
+                self._copier.queued(counter)
+            if waiting:
+                self._copier.queued(guessed)
+        except BaseException:
+            mixture.here.clear()  # who asks again must not find what never came
+            raise
         if missing or waiting:
             call("cuEventRecord", self._done, self._copier.stream)
             call("cuStreamWaitEvent", self._device.stream, self._done, 0)
