@@ -2,12 +2,12 @@
 
     python bench/lazy_device.py qwen3moe-30b-a3b kolibri1-78b --folder /mnt/ram --reflex $(which reflex) --runs 5
 
-Each model is a file, or a shape of bench/shapes.py: such a file is made in --folder and removed behind its measurements (a tmpfs
-holds 47.5 GB sooner than a disk takes them: mount -t tmpfs -o size=60g tmpfs /mnt/ram). Builds nothing: cache/ must hold the
-device's kernels. Cold: spawn to the first byte and to the exit of `generate --max-tokens 1`, lazy and eager in turn, on prompts of
-a few tokens and on one of 600, while another process holds a context. Bits: logits behind prompts of several lengths, each in a
-session that has asked for nothing before, and behind some more tokens one by one; also with memory for a quarter of the experts. A
-short table comes last.
+Each model is a file, or a shape of bench/shapes.py: such a file is made in --folder and removed behind its measurements (a
+tmpfs holds 47.5 GB sooner than a disk takes them: mount -t tmpfs -o size=60g,huge=always tmpfs /mnt/ram). Builds nothing:
+cache/ must hold the device's kernels. Cold: spawn to the first byte and to the exit of `generate --max-tokens 1`, lazy and
+eager in turn, on prompts of a few tokens and on one of 600, while another process holds a context. Bits: logits behind prompts
+of several lengths, each in a session that has asked for nothing before, and behind some more tokens one by one; also with
+memory for a quarter of the experts. A short table comes last.
 """
 
 import argparse
