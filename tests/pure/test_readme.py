@@ -82,6 +82,17 @@ def test_what_the_page_says_of_encoders_is_what_the_results_say():
     assert f"byte for byte what ggml makes and {min(ratios):.1f} to {max(ratios):.0f} times as fast" in TEXT
 
 
+def test_what_the_page_on_deployment_says_of_cold_starts():
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    cold = next(result for result in record.read("cold-*") if "smollm2-135m" in result["model"]["title"].lower().replace(" ", "-"))
+    assert f"| {cold['engines'][0]['first_ms']['median']:.0f} ms (SmolLM2 135M," in text
+    speed = record.read("device")[0]["speed"][:3]
+    awake, asleep = ([round(row["cold"][state]["ms"]["median"]) for row in speed] for state in ("awake", "asleep"))
+    assert "{} ms (0.6B), {} ms (4B), {} ms (8B)".format(*awake) in text and "{}, {} and {} ms: the same file".format(*asleep) in text
+    bare = [round(row["cold"]["awake"]["bare_context_ms"]["median"]) for row in speed]
+    assert f"the CUDA context takes {min(bare)} to {max(bare)} ms" in text
+
+
 def test_numbers_outside_of_blocks_are_few():
     """Whoever writes a measured figure by hand has it checked above, or makes a block of it."""
     prose = "\n".join(line for line in readme.BLOCK.sub("", TEXT).splitlines() if not line.startswith("    "))

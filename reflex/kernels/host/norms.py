@@ -21,6 +21,12 @@ def norm(x, w, out, count, eps):
     return 0
 
 
+@helper
+def share(items, thread, threads):
+    """How many of `items` a thread has that takes every threads-th from its own number on."""
+    return (items - thread + threads - 1) // threads
+
+
 # step: 0 input, 1 weights, 2 output, 3 columns, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits)
 
 
@@ -29,7 +35,7 @@ def rmsnorm(step, thread, threads):
     """Each thread takes every threads-th row."""
     rows = load_i64(load_i64(step + 32))
     stride = load_i64(step + 40)
-    for k in range((rows - thread + threads - 1) // threads):
+    for k in range(share(rows, thread, threads)):
         at = (thread + k * threads) * stride
         norm(
             load_i64(step) + at,
@@ -41,6 +47,24 @@ def rmsnorm(step, thread, threads):
     return 0
 
 
+@helper
+def share_of_heads(step, thread, threads):
+    """As `share`, of all (row, head)."""
+    return share(load_i64(load_i64(step + 32)) * load_i64(step + 16), thread, threads)
+
+
+@helper
+def of_head(step, item):
+    """Bytes before the head of (row, head) number `item` in its row, and before its weights where each has its own."""
+    return 4 * load_i64(step + 24) * (item - item // load_i64(step + 16) * load_i64(step + 16))
+
+
+@helper
+def head_at(step, item):
+    """Address of the values of (row, head) number `item`."""
+    return load_i64(step) + item // load_i64(step + 16) * load_i64(step + 40) + of_head(step, item)
+
+
 # step: 0 buffer, 1 weights or 0, 2 heads, 3 head dimension, 4 address of the row count, 5 bytes per row, 6 eps (float32 bits),
 # 7 dimensions of a head that are normed, the first ones
 
@@ -48,12 +72,8 @@ def rmsnorm(step, thread, threads):
 @export
 def head_rmsnorm(step, thread, threads):
     """In place; each thread takes every threads-th (row, head)."""
-    heads, dim = load_i64(step + 16), load_i64(step + 24)
-    items = load_i64(load_i64(step + 32)) * heads
-    for k in range((items - thread + threads - 1) // threads):
-        item = thread + k * threads
-        row = item // heads
-        at = load_i64(step) + row * load_i64(step + 40) + 4 * dim * (item - row * heads)
+    for k in range(share_of_heads(step, thread, threads)):
+        at = head_at(step, thread + k * threads)
         norm(at, load_i64(step + 8), at, load_i64(step + 56), float_of_bits(load_i64(step + 48)))
     return 0
 
@@ -80,7 +100,7 @@ def layernorm(step, thread, threads):
     """Each thread takes every threads-th row."""
     rows = load_i64(load_i64(step + 32))
     stride = load_i64(step + 40)
-    for k in range((rows - thread + threads - 1) // threads):
+    for k in range(share(rows, thread, threads)):
         at = (thread + k * threads) * stride
         centred_norm(
             load_i64(step) + at,
@@ -99,14 +119,10 @@ def layernorm(step, thread, threads):
 @export
 def head_layernorm(step, thread, threads):
     """In place; each thread takes every threads-th (row, head)."""
-    heads, dim = load_i64(step + 16), load_i64(step + 24)
-    items = load_i64(load_i64(step + 32)) * heads
-    for k in range((items - thread + threads - 1) // threads):
+    for k in range(share_of_heads(step, thread, threads)):
         item = thread + k * threads
-        row = item // heads
-        head = 4 * dim * (item - row * heads)
-        at = load_i64(step) + row * load_i64(step + 40) + head
-        centred_norm(at, load_i64(step + 8) + head, 0, at, dim, float_of_bits(load_i64(step + 48)))
+        at, weights = head_at(step, item), load_i64(step + 8) + of_head(step, item)
+        centred_norm(at, weights, 0, at, load_i64(step + 24), float_of_bits(load_i64(step + 48)))
     return 0
 
 
@@ -116,14 +132,10 @@ def head_layernorm(step, thread, threads):
 @export
 def group_rmsnorm(step, thread, threads):
     """In place; each thread takes every threads-th (row, group)."""
-    groups, size = load_i64(step + 16), load_i64(step + 24)
-    items = load_i64(load_i64(step + 32)) * groups
-    for k in range((items - thread + threads - 1) // threads):
+    for k in range(share_of_heads(step, thread, threads)):
         item = thread + k * threads
-        row = item // groups
-        own = 4 * size * (item - row * groups)
-        at = load_i64(step) + row * load_i64(step + 40) + own
-        norm(at, load_i64(step + 8) + own, at, size, float_of_bits(load_i64(step + 48)))
+        at, weights = head_at(step, item), load_i64(step + 8) + of_head(step, item)
+        norm(at, weights, at, load_i64(step + 24), float_of_bits(load_i64(step + 48)))
     return 0
 
 
@@ -133,12 +145,9 @@ def group_rmsnorm(step, thread, threads):
 @export
 def head_l2norm(step, thread, threads):
     """In place; each thread takes every threads-th (row, head)."""
-    heads, dim = load_i64(step + 16), load_i64(step + 24)
-    items = load_i64(load_i64(step + 32)) * heads
-    for k in range((items - thread + threads - 1) // threads):
-        item = thread + k * threads
-        row = item // heads
-        at = load_i64(step) + row * load_i64(step + 40) + 4 * dim * (item - row * heads)
+    dim = load_i64(step + 24)
+    for k in range(share_of_heads(step, thread, threads)):
+        at = head_at(step, thread + k * threads)
         array_scale(at, at, dim, to_float(1) / sqrt(array_sum_squares(at, dim) + float_of_bits(load_i64(step + 48))))
     return 0
 
@@ -149,9 +158,8 @@ def head_l2norm(step, thread, threads):
 @export
 def head_part(step, thread, threads):
     """Each thread takes every threads-th (row, head)."""
-    heads, dim, stride = load_i64(step + 16), load_i64(step + 24), load_i64(step + 40)
-    items = load_i64(load_i64(step + 32)) * heads
-    for k in range((items - thread + threads - 1) // threads):
+    dim, stride = load_i64(step + 24), load_i64(step + 40)
+    for k in range(share_of_heads(step, thread, threads)):
         item = thread + k * threads
         source = load_i64(step) + 4 * (stride * item + load_i64(step + 48))
         array_copy(load_i64(step + 8) + 4 * dim * item, source, dim)
