@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -159,3 +160,24 @@ def test_a_picture_has_every_engine_and_phase():
     engines = [engine("reflex", 40.0, phases_ms=spent), engine("a <peer>", 200.0)]
     svg = picture.draw({"model": {"title": "T"}, "prompt": "p", "cpus": [0], "engines": engines})
     assert all(words in svg for words in ("reflex", "a &lt;peer&gt;", "200 ms", "launch", "prefill", "30.0 ms", "2.0 ms"))
+
+
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("LOG", "help"))]
+FOREIGN = {"--gpus"}  # of docker
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_options_of_the_pages_exist(page):
+    from reflex.cli import front
+
+    text = page.read_text()
+    for words in re.findall(r"^    reflex (.*)$", text, re.MULTILINE):
+        name, *rest = shlex.split(words, comments=True)
+        module = front.command(name)
+        assert module is not None, words
+        options = {parameter[0] for parameter in module.PARAMETERS} | {"--json", "-o"}
+        assert {word for word in rest if word.startswith("-") and word != "-"} <= options, words
+    sources = [path for folder in ("reflex", "bench", "tests/fuzz") for path in (ROOT / folder).rglob("*.py")]
+    known = {word for source in sources for word in re.findall(r"""["'](--[a-z][a-z-]*)["']""", source.read_text())}
+    said = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*)(?![\w-])", "\n".join(re.findall(r"`[^`\n]+`|^    .*$", text, re.MULTILINE))))
+    assert said - known <= FOREIGN
