@@ -143,15 +143,18 @@ def spent(runner, block, tokens, copies, size, layout=None):
 
 
 def layouts(runner, block):
-    """((warps that share a tile, runs, stages), blocks, shared memory) of linear_stream: all that fit."""
+    """((warps that share a tile, runs, stages, places of a table's word), blocks, shared memory) of linear_stream: all that fit."""
     stream, kernel = load(block.name).STREAM, runner.images.kernel(f"linear_stream_{block.name}")
     whole, most = runner.images.multiprocessor_shared_bytes, runner.images.block_shared_bytes - kernel.shared
-    for splits, runs, stages in itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4)):
-        shared = stream.shared_bytes(COLUMNS, splits, runs, stages)
+    ways = (1, *reversed(products.WAYS)) if stream.tables else (1,)
+    for splits, runs, stages, places, tall in itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4), ways, (1, 2, 3, 4, 6, 8)):
+        if tall > 1 and (splits * runs * stream.run < COLUMNS or tall > 2 * splits or tall * stages > 8):
+            continue
+        shared = stream.shared_bytes(COLUMNS, splits, runs, stages, places, tall)
         units = products.blocks(ROWS // products.TILE * splits, products.WARPS)
         if shared <= most and splits * runs * stream.run <= COLUMNS:
             for resident in range(1, min(3, whole // (shared + kernel.shared + products.RESERVED)) + 1):
-                yield (splits, runs, stages), min(units, resident * runner.gpu.multiprocessors), shared
+                yield (splits, runs, stages, places, tall), min(units, resident * runner.gpu.multiprocessors), shared
 
 
 def compared(runner, block, random):
@@ -165,7 +168,7 @@ def compared(runner, block, random):
     found = sorted((spent(runner, block, 1, copies, size, layout)[0][ROUNDS // 2], layout[:2]) for layout in layouts(runner, block))
     runner.gpu.free(copies)
     best = "; ".join(f"{took:.2f} {' '.join(map(str, (*layout, grid)))}" for took, (layout, grid) in found[:8])
-    print(f"{block.name:<8} {own[ROUNDS // 2]:6.2f}, of {len(found)} (splits runs stages blocks): {best}", flush=True)
+    print(f"{block.name:<8} {own[ROUNDS // 2]:6.2f}, of {len(found)} (splits runs stages places tall blocks): {best}", flush=True)
 
 
 def timed(runner, block, random):

@@ -4,6 +4,8 @@ Called by the fragments (fragment.py) of the formats that have such codes. Halve
 byte of a table is the low byte of a half, and a sign its high byte.
 """
 
+from . import grids
+
 EVEN, ODD = 0x6240, 0x7351  # for prmt: bytes 0 and 2, or 1 and 3, of a low and a high word as two halves
 
 
@@ -71,58 +73,30 @@ MAGNITUDES = 8, 25, 43
 HALVES = (0, 2, 1, 3, 4, 6, 5, 7)  # order of words where points have four values in low halves of bytes and four in high ones
 
 
-def selectors(points):
-    """Points of a grid of three magnitudes as selectors for prmt: coordinate 3 - i and 7 - i are twice the place of their
-    magnitude in half bytes i and 4 + i, as `signed` takes them."""
-    places = [2 * MAGNITUDES.index(level) for level in points]
-    words = (
-        sum(places[at + half + 3 - i] << 4 * (half + i) for half in (0, 4) for i in range(4)) for at in range(0, len(places), 8)
-    )
+def places(points):
+    """Points of a grid of three magnitudes as words: the place of coordinate i in half byte i."""
+    levels = [MAGNITUDES.index(level) for level in points]
+    words = (sum(level << 4 * i for i, level in enumerate(levels[at : at + 8])) for at in range(0, len(levels), 8))
     return b"".join(word.to_bytes(4, "little") for word in words)
 
 
-def signed(ptx):
-    """Function (selectors of eight magnitudes, four sign bits, four more) -> two words of signed bytes, the first last in each.
-    A product puts bit i to bit 15 - 4i: five more places for each less."""
+def sign_places(patterns=None):
+    """Patterns of eight signs, those with an even number of them if none are given, as words: in half byte i 4 or 0."""
+    words = (sum((byte >> i & 1) << 4 * i + 2 for i in range(8)) for byte in patterns or grids.signs())
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+def placed(ptx):
+    """Function (places of eight magnitudes, 4 more for negative ones) -> two words of signed bytes."""
     uint32 = ptx.u32
     first, second, third = MAGNITUDES
     plus = first | second << 8 | third << 16
     minus = 256 - first | (256 - second) << 8 | (256 - third) << 16
 
-    def bytes_of(entry, low, high):
-        entry = uint32(entry ^ uint32(uint32(low * uint32(0x8421)) & uint32(0x8888)))
-        entry = uint32(entry ^ uint32(uint32(high * uint32(0x84210000)) & uint32(0x88880000)))
+    def bytes_of(entry):
         return (
-            ptx.prmt(uint32(plus), uint32(minus), uint32(entry >> uint32(1))),
-            ptx.prmt(uint32(plus), uint32(minus), uint32(entry >> uint32(17))),
-        )
-
-    return bytes_of
-
-
-def parities(ptx):
-    """Function (four bytes of 7 sign bits) -> of 8: the eighth makes their number even."""
-    uint32 = ptx.u32
-
-    def bytes_of(bits):
-        folded = uint32(bits ^ uint32(bits >> uint32(4)))  # what comes from the next byte stays in the upper half
-        folded = uint32(folded ^ uint32(folded >> uint32(2)))
-        folded = uint32(folded ^ uint32(folded >> uint32(1)))
-        return uint32(uint32(uint32(folded & uint32(0x01010101)) * uint32(128)) + bits)
-
-    return bytes_of
-
-
-def sevens(ptx):
-    """Function (four fields of 7 bits, lowest first) -> four bytes."""
-    uint32 = ptx.u32
-
-    def bytes_of(bits):
-        low = uint32(uint32(bits & uint32(0x7F)) | uint32(uint32(bits * uint32(2)) & uint32(0x7F00)))
-        return uint32(
-            uint32(low | uint32(uint32(bits * uint32(4)) & uint32(0x7F0000)))
-            | uint32(uint32(bits * uint32(8)) & uint32(0x7F000000))
-        )
+            ptx.prmt(uint32(plus), uint32(minus), entry), ptx.prmt(uint32(plus), uint32(minus), uint32(entry >> uint32(16)))
+        )  # fmt: skip
 
     return bytes_of
 

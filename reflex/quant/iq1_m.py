@@ -11,7 +11,7 @@ from . import codebook, fields, grids
 from .fragment import Fragment
 from .iq1_s import eighths, nibbles
 from .lanes import Group, Large, nibbles_in_turn, odd_scales, points_of
-from .stream import Stream
+from .stream import Stream, entries
 
 OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
@@ -133,7 +133,7 @@ def _stream(ptx, function):
     """A code is four times the coordinate, a half more or less: 4 * (coordinate + 1) and 1 or 0, less 9/2. High halves of bytes
     stay in place."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point = ptx.words(nibbles(), 1)
+    point = function(entries(ptx, 0))
 
     def head(at, t, raw, o):
         raw[o], raw[o + 1] = ptx.at64(int32(at + 48))
@@ -145,7 +145,7 @@ def _stream(ptx, function):
     def halves(raw, o, k):
         """Eight halves of codes of the point k of four."""
         high = uint32(raw[o + 1] << uint32(8 - 4 * k)) if k < 3 else uint32(raw[o + 1] >> uint32(4))
-        entry = point(uint32(uint32(high & uint32(0x700)) | ptx.prmt(raw[o], uint32(0), uint32(0x4440 + k))))
+        entry = point(raw, uint32(uint32(high & uint32(0x700)) | ptx.prmt(raw[o], uint32(0), uint32(0x4440 + k))))
         up = uint32(uint32(raw[o + 1] >> uint32(3 + 4 * k)) & uint32(1))
         return uint32(uint32(up * uint32(0x11111111)) + uint32(entry * uint32(4)))
 
@@ -169,4 +169,6 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(56, 2, 2, 2, _stream, order=codebook.HALVES, halves=True, offset=72, table=nibbles, powers=(0, 4, 0, 4))
+STREAM = Stream(
+    56, 2, 2, 2, _stream, order=codebook.HALVES, halves=True, offset=72, tables=((nibbles, 2048, 1),), powers=(0, 4, 0, 4)
+)

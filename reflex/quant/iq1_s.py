@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, odd_scales, points_of
-from .stream import Stream, unaligned
+from .stream import Stream, entries, unaligned
 
 
 def decode(blocks):
@@ -128,7 +128,7 @@ def nibbles():
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 1))
-    point = ptx.words(nibbles(), 1)
+    point = function(entries(ptx, 0))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -140,7 +140,7 @@ def _stream(ptx, function):
     def indexed(raw, o, k):
         """The point k of four."""
         high = uint32(raw[o + 3] << uint32(8 - 3 * k)) if k < 3 else uint32(raw[o + 3] >> uint32(1))
-        return point(uint32(uint32(high & uint32(0x700)) | ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + k))))
+        return point(raw, uint32(uint32(high & uint32(0x700)) | ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + k))))
 
     indexed = function(indexed)
 
@@ -160,4 +160,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(50, 2, 1, 4, _stream, order=codebook.HALVES, minimum=True, table=nibbles, powers=(0, 4, 0, 4))
+STREAM = Stream(50, 2, 1, 4, _stream, order=codebook.HALVES, minimum=True, tables=((nibbles, 2048, 1),), powers=(0, 4, 0, 4))

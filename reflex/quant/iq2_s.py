@@ -12,7 +12,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised, sixteen_nibbles
-from .stream import Stream, unaligned
+from .stream import Stream, entries, unaligned
 
 
 def decode(blocks):
@@ -102,15 +102,19 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 12, 2, 0, _fragment, planes=4, parts=2, minimum=False, tiled=False, heavy=True, table=grids.iq2_s)
 
 
-def _selectors():
-    return codebook.selectors(grids.iq2_s())
+def _places():
+    return codebook.places(grids.iq2_s())
+
+
+def _sign_places():
+    return codebook.sign_places(range(256))
 
 
 def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 1))
-    point, signed, scales_of = ptx.words(_selectors(), 1), function(codebook.signed(ptx)), function(codebook.odd_pair(ptx))
-    quarters = function(codebook.quarters(ptx))
+    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    placed, scales_of = function(codebook.placed(ptx)), function(codebook.odd_pair(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -122,10 +126,10 @@ def _stream(ptx, function):
         raw[o + 7] = ptx.at8(int32(at + 74 + 4 * p + t))
 
     def codes(raw, head, o, p, j, t):
-        low = ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j))
-        entry = point(uint32(uint32(uint32(raw[o + 6] << uint32(8 - 2 * j)) & uint32(0x300)) | low))
-        first, second = quarters(word(raw, o + 3, 0, 0), j)
-        return signed(entry, first, second)
+        byte = uint32(0x4440 + j)
+        low, pattern = ptx.prmt(word(raw, o, 0, 0), uint32(0), byte), ptx.prmt(word(raw, o + 3, 0, 0), uint32(0), byte)
+        entry = point(raw, uint32(uint32(uint32(raw[o + 6] << uint32(8 - 2 * j)) & uint32(0x300)) | low))
+        return placed(uint32(entry ^ signs(raw, pattern)))
 
     def scales(raw, head, o, p, t):
         return scales_of(raw[head], raw[o + 7])
@@ -133,4 +137,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(82, 2, 1, 8, _stream, bytes=0x0123, signed=True, halves=True, table=_selectors)
+STREAM = Stream(82, 2, 1, 8, _stream, signed=True, halves=True, tables=((_places, 1024, 1), (_sign_places, 256, 16)))

@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, even_signs, flipped, odd_scales, points_of, raised, sixteen_nibbles
-from .stream import Stream, unaligned
+from .stream import Stream, entries, unaligned
 
 
 def decode(blocks):
@@ -90,15 +90,15 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 3, 2, 4, _fragment, planes=4, parts=2, minimum=False, tiled=False, table=grids.iq2_xs, heavy=True)
 
 
-def _selectors():
-    return codebook.selectors(grids.iq2_xs())
+def _places():
+    return codebook.places(grids.iq2_xs())
 
 
 def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 2))
-    point, signed = ptx.words(_selectors(), 1), function(codebook.signed(ptx))
-    parities, quarters = function(codebook.parities(ptx)), function(codebook.quarters(ptx))
+    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    placed = function(codebook.placed(ptx))
     scales_of = function(codebook.odd_pair(ptx))
 
     def head(at, t, raw, o):
@@ -109,11 +109,8 @@ def _stream(ptx, function):
         raw[o + 4] = ptx.at8(int32(at + 66 + 4 * p + t))
 
     def codes(raw, head, o, p, j, t):
-        first, second = word(raw, o, 0, 0), word(raw, o, 1, 0)
-        code = uint32((second if j > 1 else first) >> uint32(16 * (j & 1)))
-        signs = uint32(uint32(ptx.prmt(first, second, uint32(0x7531)) >> uint32(1)) & uint32(0x7F7F7F7F))
-        low, high = quarters(parities(signs), j)
-        return signed(point(uint32(code & uint32(511))), low, high)
+        code = uint32(word(raw, o, j >> 1, 0) >> uint32(16 * (j & 1)))
+        return placed(uint32(point(raw, uint32(code & uint32(511))) ^ signs(raw, uint32(uint32(code >> uint32(9)) & uint32(127)))))
 
     def scales(raw, head, o, p, t):
         return scales_of(raw[head], raw[o + 4])
@@ -121,4 +118,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(74, 2, 1, 5, _stream, bytes=0x0123, signed=True, halves=True, table=_selectors)
+STREAM = Stream(74, 2, 1, 5, _stream, signed=True, halves=True, tables=((_places, 512, 16), (codebook.sign_places, 128, 16)))

@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
-from .stream import Stream, unaligned
+from .stream import Stream, entries, unaligned
 
 
 def decode(blocks):
@@ -104,11 +104,15 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 7, 2, 0, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq2_xxs)
 
 
+def _places():
+    return codebook.places(grids.iq2_xxs())
+
+
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
-    point, signed = ptx.words(_selectors(), 1), function(codebook.signed(ptx))
-    sevens, parities, quarters = (function(make(ptx)) for make in (codebook.sevens, codebook.parities, codebook.quarters))
+    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    placed = function(codebook.placed(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -117,9 +121,8 @@ def _stream(ptx, function):
         read(int32(at + 2 + 32 * p + 8 * t), raw, o)
 
     def codes(raw, head, o, p, j, t):
-        entry = point(ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j)))
-        low, high = quarters(parities(sevens(word(raw, o, 1, 0))), j)
-        return signed(entry, low, high)
+        entry = point(raw, ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j)))
+        return placed(uint32(entry ^ signs(raw, uint32(uint32(word(raw, o, 1, 0) >> uint32(7 * j)) & uint32(127)))))
 
     def scales(raw, head, o, p, t):
         four = uint32(word(raw, o, 1, 0) >> uint32(28))
@@ -128,8 +131,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-def _selectors():
-    return codebook.selectors(grids.iq2_xxs())
-
-
-STREAM = Stream(66, 2, 1, 4, _stream, bytes=0x0123, signed=True, table=_selectors)
+STREAM = Stream(66, 2, 1, 4, _stream, signed=True, tables=((_places, 256, 16), (codebook.sign_places, 128, 16)))

@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 from . import codebook, fields, grids
 from .fragment import Fragment
 from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
-from .stream import Stream, unaligned
+from .stream import Stream, entries, unaligned
 
 
 def decode(blocks):
@@ -97,12 +97,17 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 5, 2, 4, _fragment, planes=4, minimum=False, tiled=False, table=grids.iq3_xxs)
 
 
+def _sign_bits():
+    """The 128 patterns of eight signs: that of coordinate i in bit 7 of byte i, that of coordinate 4 + i in bit 6."""
+    words = (sum((byte >> i & 1) << 8 * i + 7 | (byte >> i + 4 & 1) << 8 * i + 6 for i in range(4)) for byte in grids.signs())
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
     read_signs, word_of_signs = map(function, unaligned(ptx, 1))
-    point = ptx.words(grids.iq3_xxs(), 1)
-    sevens, parities, quarters = (function(make(ptx)) for make in (codebook.sevens, codebook.parities, codebook.quarters))
+    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -112,16 +117,16 @@ def _stream(ptx, function):
         read_signs(int32(at + 66 + 16 * p + 4 * t), raw, o + 4)
 
     def half(raw, o, k, bits):
-        """Word k: a point with these signs; ~x + 1 is -x, and no byte is 0."""
-        levels = point(ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3))))
-        minus = ptx.prmt(uint32(bits * uint32(0x10204080)), uint32(0), uint32(0xBA98))
+        """Word k: a point with the signs in the highest bits of bytes; ~x + 1 is -x, and no byte is 0."""
+        levels = point(raw, ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3))))
+        minus = ptx.prmt(bits, uint32(0), uint32(0xBA98))
         return uint32(uint32(levels ^ minus) + uint32(minus & uint32(0x01010101)))
 
     half = function(half)
 
     def codes(raw, head, o, p, j, t):
-        low, high = quarters(parities(sevens(word_of_signs(raw, o + 4, 0, 0))), j)
-        return half(raw, o, 2 * j, low), half(raw, o, 2 * j + 1, high)
+        bits = signs(raw, uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(7 * j)) & uint32(127)))
+        return half(raw, o, 2 * j, bits), half(raw, o, 2 * j + 1, uint32(bits * uint32(2)))
 
     def scales(raw, head, o, p, t):
         four = uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(28))
@@ -130,4 +135,4 @@ def _stream(ptx, function):
     return head, load, codes, scales
 
 
-STREAM = Stream(98, 2, 1, 7, _stream, signed=True, table=grids.iq3_xxs)
+STREAM = Stream(98, 2, 1, 7, _stream, signed=True, tables=((grids.iq3_xxs, 256, 16), (_sign_bits, 128, 16)))

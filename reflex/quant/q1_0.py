@@ -78,8 +78,7 @@ FRAGMENT = Fragment(256, 5, 2, 0, _fragment, planes=4, offset=8, tiled=False)
 
 
 def _stream(ptx, function):
-    """Word w has bit w of each byte, left in place for even w: a code of product j is 4**j or 0, half of which is taken off."""
-    int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
+    int32 = ptx.i32
     read, word = map(function, unaligned(ptx, 1))
 
     def head(at, t, raw, o):
@@ -89,15 +88,13 @@ def _stream(ptx, function):
         raw[o] = ptx.at16(int32(at + 18 * p))
         read(int32(at + 18 * p + 2 + 4 * t), raw, o + 1)
 
-    def codes(raw, head, o, p, i, t):
-        bits, on = word(raw, o + 1, 0, 0), uint32(0x01010101 << 4 * i)
-        odd, next_on = uint32(bits >> uint32(1)), uint32(0x04040404 << 4 * i)
-        return uint32(bits & on), uint32(odd & on), uint32(bits & next_on), uint32(odd & next_on)
+    def codes(raw, head, o, p, j, t):
+        return word(raw, o + 1, 0, 0)
 
     def scales(raw, head, o, p, t):
-        return float32(ptx.h2f_lo(raw[o]) * float32(2 / 64)), float32(0)
+        return ptx.h2f_lo(raw[o])
 
     return head, load, codes, scales
 
 
-STREAM = Stream(36, 4, 0, 4, _stream, spread=True, offset=32, powers=(0, 2, 4, 6))
+STREAM = Stream(72, 2, 0, 4, _stream, bits=True, run=512)

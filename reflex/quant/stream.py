@@ -1,10 +1,10 @@
 """How a block format feeds integer tensor cores, one row of activations: from its bytes in shared memory to bytes of codes.
 
-A run is 256 weights of one row, one block or several. Four lanes (t = 0 .. 3) share a row; in part p (0 or 1) of a run lane t
-has the 32 weights of group 4p + t, as eight words of four codes: words 2j and 2j + 1 are what it gives to the product j. A
-product adds up what each lane gives by itself, so each lane applies its own scale. Weight 4q + `bytes`[i] of the group is byte
-i of word `order[q]`, half byte i of `bytes` counting from the lowest. `spread`: weight 8i + w is byte i of word w instead. `mixed`
-(4 or 2): the words of weights 4q and 4(q + mixed) are taken in turn by two words 2k and 2k + 1, k counting such pairs.
+A run is 256 weights of one row, one block or several (512 of `bits`, in four parts). Four lanes (t = 0 .. 3) share a row; in
+part p (0 or 1) of a run lane t has the 32 weights of group 4p + t, as eight words of four codes: words 2j and 2j + 1 are what it
+gives to the product j. A product adds up what each lane gives by itself, so each lane applies its own scale. Weight 4q + i of the
+group is byte i of word `order[q]`. `mixed` (4 or 2): the words of weights 4q and 4(q + mixed) are taken in turn by two words 2k
+and 2k + 1, k counting such pairs.
 
     weight = scale * (code - offset) + minimum
 
@@ -14,15 +14,24 @@ a half, the same in both unless there are no halves); scales are then 2**-powers
 
 `piece(k, q)`: where all of a run has one scale, which four weights of it, of 64 times four, are weights 4q .. 4q + 3 of group k.
 
+`bits`: weights are a scale or less that; bit i of a group's one word is set where its weight i is not negative. The four groups of
+a part have one scale, columns are a multiple of 128, and there is no head.
+
 `build(ptx, function)` -> (head, load, codes, scales), plain functions for the device. ptx: the module of instructions and
 types, of which `at8`, `at16` and so on read shared memory by address; function: makes a function callable from others.
     head(at, t, raw, o)                 reads what both parts share: raw[o : o + head]
     load(at, p, t, raw, o)              reads the lane's words of part p: raw[o : o + words]
-    codes(raw, head, o, p, j, t)        -> words 2j and 2j + 1; with `powers`, of products 2j and 2j + 1: words 4j .. 4j + 3
-    scales(raw, head, o, p, t)          -> (scale, minimum), or (scale, scale, minimum, minimum) of `halves`
+    codes(raw, head, o, p, j, t)        -> words 2j and 2j + 1; with `powers`, of products 2j and 2j + 1: words 4j .. 4j + 3;
+                                        of `bits`, the one word
+    scales(raw, head, o, p, t)          -> (scale, minimum), or (scale, scale, minimum, minimum) of `halves`,
+                                        or scale of `bits`
 at: int32 address of the run; raw: a local uint32 array, `head` and `o` places in it. Blocks behind a row's last are garbage:
 their activations are 0 and their scales are not used, but their codes must not lead out of a table. Reads up to 4 bytes behind
 a run. Nothing here imports a compiler.
+
+`tables`: (function -> bytes, words, ways) of what `codes` reads by `entries`. Kernels put them into shared memory, each word as
+often as there is room, up to `ways` (1 or 4, 8, 16, 32) times: fewer lanes then meet in one bank. raw begins with two words for
+each.
 
 Numbers proper (`floats`) have runs of 32 weights, of which lane t has the eight from 8t on, and no codes:
 `build` -> (load(at, t, raw, o), pair(raw, o, k) -> weights 2k and 2k + 1 as float32). `rounded`: activations beside them are
@@ -43,9 +52,9 @@ class Stream:
     """See above. `nbytes`: of a run; `runs`: that a warp takes of a row at once, at most."""
 
     def __init__(
-        self, nbytes, runs, head, words, build, order=NATURAL, bytes=0x3210, spread=False, mixed=0, signed=False, halves=False,
-        offset=0, minimum=False, table=None, floats=False, powers=None,
-        piece=None, rounded=False,
+        self, nbytes, runs, head, words, build, order=NATURAL, bits=False, mixed=0, signed=False, halves=False,
+        offset=0, minimum=False, tables=(), floats=False, powers=None,
+        piece=None, run=256, rounded=False,
     ):  # fmt: skip
         self.nbytes = nbytes
         self.runs = runs
@@ -53,29 +62,44 @@ class Stream:
         self.words = words
         self.build = build
         self.order = order
-        self.bytes = bytes
-        self.spread = spread
+        self.bits = bits
         self.mixed = mixed
         self.signed = signed
         self.halves = halves
         self.offset = offset
         self.minimum = minimum
-        self.table = table
+        self.tables = tables
         self.floats = floats
         self.rounded = rounded
         self.powers = powers
         self.piece = piece
-        self.run = 32 if floats else 256
+        self.run = 32 if floats else run
+        self.rows = 2 * len(tables), 2 * len(tables) + head + words  # where raw has what belongs to the lane's two rows
         self.meta = 4 if halves or floats else 2  # words beside the activations of 32 weights
 
-    def shared_bytes(self, columns, splits, runs, stages):
+    def table_bytes(self, ways):
+        """Of all tables, with words in at most so many places."""
+        return sum(4 * words * min(most, ways) for _, words, most in self.tables)
+
+    def shared_bytes(self, columns, splits, runs, stages, ways, tall):
         """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums
-        of rows, and stages whose rows are an odd number of 16 bytes apart."""
+        of rows, stages whose rows are an odd number of 16 bytes apart, tables."""
         padded = (columns + self.run - 1) // self.run * self.run
         groups, at_once = (padded // 32 * self.meta + 31) // 32 * 32, ROUND if padded <= WIDE else ROUND // 2
         scratch = max(PARTS, min(padded, at_once) // 2)
-        pieces = (splits * runs * self.nbytes + 46) // 16 | 1
-        return 4 * (ZEROS + groups + padded // 2 + scratch) + stages * ROWS * WARPS // splits * 16 * pieces
+        pieces = (splits * runs * self.nbytes + 46) // 16 | 1  # the last one has a word of where the row begins, and room behind
+        words = ZEROS + groups + padded // 2 + scratch
+        return 4 * words + stages * tall * ROWS * WARPS // splits * 16 * pieces + self.table_bytes(ways)
+
+
+def entries(ptx, k):
+    """Function (raw, index) -> word `index` of the format's table k, the lane's own if it has one."""
+    uint32, int32 = ptx.u32, ptx.i32
+
+    def entry(raw, index):
+        return ptx.look(int32(uint32(uint32(index * raw[2 * k + 1]) + raw[2 * k])))
+
+    return entry
 
 
 def unaligned(ptx, count):

@@ -70,6 +70,15 @@ def _mma_bytes(kind):
     return product
 
 
+def _mma_bits(lanes):
+    """m16n8k128: how many bits A and B both have."""
+    a, b = _operands(2, 1, 1, _words(lanes, 3), (numpy.uint32, numpy.uint32))
+    both = (a[:, :, None] & b[None]).view(numpy.uint8).reshape(16, 4, 8, 4)
+    counts = numpy.unpackbits(both, axis=3).sum(axis=(1, 3), dtype=int)
+    sums = numpy.array([[int(c) for c in lane[3:]] for lane in lanes])
+    return [tuple(map(int32, lane)) for lane in _fragments(counts) + sums]
+
+
 def _ldmatrix(count, transposed=False):
     def load(lanes):
         out = []
@@ -107,6 +116,7 @@ WARP = {  # name -> function of the 32 argument tuples that gives 32 results
     **{f"ldmatrix_x{n}t": _ldmatrix(n, True) for n in (1, 2, 4)},
     "mma_f16": _mma(16),
     "mma_f16_k8": _mma(8),
+    "mma_b1": _mma_bits,
     "mma_s8": _mma_bytes(numpy.int8),
     "mma_us8": _mma_bytes(numpy.uint8),
     "syncwarp": lambda lanes: [None] * 32,

@@ -58,7 +58,7 @@ class _Rewriter(ast.NodeTransformer):
             self.meets |= meets
             return ast.copy_location(ast.YieldFrom(node), node) if meets else node
         origin = known._defn.__module__.rpartition(".")[2] if type(known).__name__ == "_Intrinsic" else None
-        if origin == "memory" and "data" in vars(known):  # a table
+        if origin in ("memory", "stream_tables") and "data" in vars(known):  # a table
             symbol = f"_table_{len(self.scope)}"
             self.scope[symbol] = memory.lookup(known.data, known.words)
             node.func = ast.copy_location(ast.Name(symbol, ast.Load()), node)
@@ -67,7 +67,7 @@ class _Rewriter(ast.NodeTransformer):
         elif origin == "asm" and not isinstance(node.func, ast.Attribute):  # imported by its name
             name = known._name
             node.func = ast.parse(f"_ptx.{name}", mode="eval").body
-        if origin == "memory":
+        if origin in ("memory", "stream_tables"):
             return ast.fix_missing_locations(node)
         if name in MEETINGS:
             self.meets = True

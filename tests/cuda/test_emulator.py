@@ -293,3 +293,13 @@ def test_matrix_products_of_bytes_and_halves_agree_with_their_definition():
     for lane, found in enumerate(emulated_collectives.WARP["mma_s8"](lanes)):
         row, column = lane >> 2, 2 * (lane & 3)
         assert found == (*(wanted[row, column : column + 2] + (1, 2)), *(wanted[row + 8, column : column + 2] + (3, 4)))
+
+
+def test_products_of_bits_agree_with_their_definition():
+    random = numpy.random.default_rng(6)
+    a, b = random.integers(0, 2**32, (16, 4), "uint32"), random.integers(0, 2**32, (8, 4), "uint32")  # rows of A, columns of B
+    wanted = numpy.array([[sum(int(w).bit_count() for w in row & column) for column in b] for row in a])
+    lanes = [(*(int(w) for w in (a[n >> 2, n & 3], a[(n >> 2) + 8, n & 3], b[n >> 2, n & 3])), 1, 2, 3, 4) for n in range(32)]
+    for lane, found in enumerate(emulated_collectives.WARP["mma_b1"](lanes)):
+        row, column = lane >> 2, 2 * (lane & 3)
+        assert found == (*(wanted[row, column : column + 2] + (1, 2)), *(wanted[row + 8, column : column + 2] + (3, 4)))

@@ -65,6 +65,7 @@ from reflex.quant.types import TYPES, by_name
 KERNELS = load_all()
 MULTIPROCESSORS, REGISTERS, STATIC = 132, 64, 1152  # registers of a thread and static shared memory of any kernel
 PAIRED = {f"linear_rows_32_{format.block.name}" for format in linear_rows.TILED}  # whose warps have two tiles each
+STREAMED = [block for block in TYPES.values() if hasattr(load(block.name), "STREAM")]
 SHAPES = {"64": linear_tiles_64.SHAPE, "32": linear_tiles_32.SHAPE, "32_narrow": linear_tiles_32_narrow.SHAPE}
 
 
@@ -171,8 +172,8 @@ def few_rows(kernel, values):
 
 def one_row(kernel, values):
     """All units at once, or as many blocks as run at once."""
-    units = ceil(sum(ceil(count, 16) for _, count in matrices(values, 5, 6)) * values[-3], kernel.threads // 32)
-    shared = stream_of(kernel).shared_bytes(values[4], *values[-3:]) + STATIC + products.RESERVED
+    units = ceil(sum(ceil(count, 16) for _, count in matrices(values, 5, 6)) * values[-5], kernel.threads // 32)
+    shared = stream_of(kernel).shared_bytes(values[4], *values[-5:]) + STATIC + products.RESERVED
     room = Images.multiprocessor_shared_bytes // shared
     return (min(units, MULTIPROCESSORS * min(65536 // (REGISTERS * kernel.threads), room)),)
 
@@ -281,7 +282,7 @@ def test_dynamic_shared_memory(lowered):
             elif kernel.name.startswith("linear_dot_"):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_stream_"):
-                assert shared == stream_of(kernel).shared_bytes(values[4], *values[-3:])
+                assert shared == stream_of(kernel).shared_bytes(values[4], *values[-5:])
             elif kernel.name.startswith("linear_tiles"):
                 assert shared == linear_tiles_cases.SHARED
             elif kernel.name.startswith("expert_tiles"):
@@ -310,6 +311,29 @@ def test_no_launch_asks_for_more_shared_memory_than_a_block_has(tmp_path, head_d
     file.close()
     assert (Images, f"attention_tile_{head_dim}") in names
     assert ((Turing, f"attention_tile_{head_dim}") in names) == (head_dim < 256)
+
+
+def test_one_token_in_every_format_fits_every_device():
+    """What linear_stream is told keeps what it asks for, with as much shared memory as there is, whatever the device has."""
+    tables, together = set(), set()
+    for (multiprocessors, block, whole), columns, kind in product(
+        ((132, 227, 228), (108, 163, 164), (128, 99, 100), (40, 64, 64)), (512, 4096, 9216), STREAMED
+    ):
+        record, lower = load(kind.name).STREAM, object.__new__(products.Products)
+        lower.image, lower.multiprocessors = Images(), multiprocessors
+        lower.image.block_shared_bytes = lower.image.most_shared_bytes = block << 10
+        lower.image.multiprocessor_shared_bytes = whole << 10
+        for rows, paired in product((48, 4096, 12288), (False, True)):
+            sizes = [(kind.id, columns, rows)] * (2 if paired else 1)
+            (splits, runs, stages, ways, tall), grid, shared = lower._rings(f"linear_stream_{kind.name}", sizes, paired, columns)
+            assert shared == record.shared_bytes(columns, splits, runs, stages, ways, tall)
+            assert shared + STATIC <= block << 10, (kind.name, columns, block)
+            assert splits <= (4 if paired else 8) and runs in (1, 2, 4) and stages in (1, 2) and ways in (1, 4, 8, 16)
+            assert tall == 1 or (tall <= min(2 * splits, 8) and splits * runs * record.run >= columns)
+            assert 1 <= grid <= ceil(sum(ceil(count, 16) for *_, count in sizes) * splits, 8)
+            tables |= {(block, ways)} if record.tables else set()
+            together |= {tall}
+    assert {(227, 16), (64, 8)} <= tables and {1, 2, 3} <= together
 
 
 # ---- numbers --------------------------------------------------------------------------------------------

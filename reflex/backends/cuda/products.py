@@ -26,7 +26,10 @@ REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
-SHORT = 75  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take four at once
+SHORT = 75  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take several at once
+ALONE = 1024  # columns of a warp of such a block at once
+TALL = 8  # units of linear_stream whose rows come together, at most
+WAYS = 16, 8, 4  # places of a word of its tables in shared memory
 RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 # kernels/cuda/linear_tiles.py: name, tokens and weight rows of a block, and blocks per multiprocessor from which it is taken
 TOKEN_TILES = ("64", 64, 128, 0.5), ("32", 32, 64, 0.75), ("32_narrow", 32, 32, 0.0)
@@ -140,7 +143,7 @@ class Products(Batch):
                 least = 5 * columns // 2
             else:
                 kernel, stream = "linear_stream_" + by_id(kind).name, load(by_id(kind).name).STREAM
-                least = min(stream.shared_bytes(columns, splits, 1, 1) for splits in sharing(gated))
+                least = min(stream.shared_bytes(columns, splits, 1, 1, 1, 1) for splits in sharing(gated))
             if least + self.image.kernel(kernel).shared > self.image.most_shared_bytes:
                 return False
         return True
@@ -157,36 +160,62 @@ class Products(Batch):
             splits //= 2
         return splits, blocks(tiles * splits, 8)
 
+    def _ways(self, record, columns, gated, room):
+        """In how many places a word of a format's tables is: they take a quarter of a multiprocessor's memory at most."""
+        most = self.image.multiprocessor_shared_bytes // 4
+        for ways in WAYS:
+            least = min(record.shared_bytes(columns, splits, 1, 1, ways, 1) for splits in sharing(gated))
+            if record.table_bytes(ways) <= most and least <= room:
+                return ways
+        return 1
+
     def _rings(self, kernel, sizes, gated, columns):
-        """(warps that share a tile by columns, runs, stages), blocks and shared memory of linear_stream: as many runs at once as
-        leave room for two blocks, then whichever is done first with the blocks that run at once. Where runs are short, one block to
-        a multiprocessor may be done sooner with four at once: the next launch's weights then arrive beside it."""
+        """(warps that share a tile by columns, runs, stages, places of a word of tables, units that come together), blocks and
+        shared memory of linear_stream: as many runs at once as leave room for two blocks, then whichever is done first with the
+        blocks that run at once. Where runs are short and need no tables, one block to a multiprocessor may be done sooner with
+        several at once: the next launch's weights then arrive beside it."""
         record, found = load(by_id(sizes[0][0]).name).STREAM, self.image.kernel(kernel)
         tiles, whole = sum(blocks(size[2], TILE) for size in sizes), self.image.multiprocessor_shared_bytes
         limit = min(self.image.block_shared_bytes, whole // 2 - RESERVED) - found.shared
+        ways = self._ways(record, columns, gated, self.image.block_shared_bytes - found.shared)
         registers = blocks(found.registers, 8) * 8 * 32 * WARPS
 
         def layout(splits, longest=record.runs, resident=REGISTERS // registers):
-            """(time in runs, splits, runs, stages, blocks, shared memory)."""
+            """(time in runs, layout, blocks, shared memory)."""
             for runs, stages in ((4, 2), (2, 2), (1, 2), (1, 1)):
-                shared = record.shared_bytes(columns, splits, runs, stages)
+                shared = record.shared_bytes(columns, splits, runs, stages, ways, 1)
                 fits = (runs, stages) == (1, 1) or shared <= limit
                 if fits and runs <= longest and (runs == 1 or splits * runs * record.run <= up(columns, 256)):
                     break
             most = max(1, min(resident, whole // (shared + found.shared + RESERVED))) * self.multiprocessors
-            units = blocks(tiles * splits, WARPS)
+            units, turns = blocks(tiles * splits, WARPS), blocks(columns, splits * runs * record.run)
             if shared + found.shared > self.image.most_shared_bytes:
-                return INFINITY, splits, runs, stages, units, shared
-            spent = blocks(units, most) * blocks(columns, splits * runs * record.run) * (runs + 0.5)
-            return spent, splits, runs, stages, min(units, most), shared
+                return INFINITY, (splits, runs, stages, ways, 1), units, shared
+            spent, grid, tall = blocks(units, most) * turns * (runs + 0.5), min(units, most), 1
+            if turns == 1 and (record.tables or record.nbytes <= SHORT):
+                room = min(limit, whole // blocks(grid, self.multiprocessors) - RESERVED - found.shared)
+                tall, stages, shared = self._together(record, columns, splits, runs, stages, ways, blocks(units, grid), room)
+            return spent, (splits, runs, stages, ways, tall), grid, shared
 
         choices = sharing(gated)
-        spent, splits, runs, stages, grid, shared = min(map(layout, choices))
-        if record.nbytes <= SHORT and not record.floats:
-            alone = [found for found in (layout(number, 4, 1) for number in choices) if found[2] == 4]
+        spent, chosen, grid, shared = min(map(layout, choices))
+        if record.nbytes <= SHORT and not record.floats and not record.tables:
+            runs = ALONE // record.run
+            alone = [made for made in (layout(number, runs, 1) for number in choices) if made[1][1] == runs]
             if alone and min(alone)[0] < spent * blocks(grid, self.multiprocessors):
-                _, splits, runs, stages, grid, shared = min(alone)
-        return (splits, runs, stages), grid, shared
+                _, chosen, grid, shared = min(alone)
+        return chosen, grid, shared
+
+    @staticmethod
+    def _together(record, columns, splits, runs, stages, ways, units, room):
+        """(units whose rows come together, stages, shared memory): all that a block has, where there is room; with tables,
+        which take long to get ready, two or more of them."""
+        most = min(units, 2 * splits, TALL)
+        for tall in range(most, 1 if record.tables else most - 1, -1):
+            shared = record.shared_bytes(columns, splits, runs, 1, ways, tall)
+            if shared <= room:
+                return tall, 1, shared
+        return 1, stages, record.shared_bytes(columns, splits, runs, stages, ways, 1)
 
     def _shares(self, sizes, columns):
         """(warps that share two tiles by columns, blocks): whichever is done first where one block fits a multiprocessor."""

@@ -7,7 +7,9 @@ of 32. mode 0: out = y + bias; 1: out += scale * (y + bias), out not being x; 2:
 rows (act 0 silu, 1 gelu). Its flags LATE and BESIDE are those of linear_dot.
 
 A tile is 16 rows. A unit is warps / splits tiles, each shared by `splits` warps (1, 2, 4 .. warps; less than `warps` in mode 2,
-whose tiles are gate and up in turn); a warp takes `runs` (1, 2, 4) runs of a row at once, splits times as far from turn to turn.
+whose tiles are gate and up in turn); a warp takes `runs` (1, 2, 4) runs of a row at once, splits times as far from turn
+to turn. tall: units whose rows come together, min(2 * splits, KEPT) at most; 1 where a row takes several turns. ways: places in
+shared memory for a word of tables, at most.
 Block b does the units b, b + grid, ..: the grid may be anything up to ceil(tiles * splits / warps), tiles being the sum of
 ceil(rows / 16). Dynamic shared memory: Stream.shared_bytes.
 
@@ -20,11 +22,12 @@ from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
 from ...quant.stream import PARTS, ROWS, WARPS, ZEROS
-from . import ptx
+from . import ptx, streamed
 from .export import device, kernel
-from .fragments import stager
 from .row_tiles import activated, locate, pick
+from .stream_bits import bit_runner
 from .stream_runs import float_runner, runner
+from .stream_tables import tables_of
 from .streams import activations_at, bound, preparer, round_of
 
 LATE, BESIDE = 4, 8  # flags of mode
@@ -39,7 +42,7 @@ def asker(format):
 
     @device
     def ask(sh, to, pitch, first, tiles, turn, runs, splits, log_splits, columns, mode, w0, rows0, w1, rows1, w2, rows2):
-        """first: tile of the unit; to: place of the stage."""
+        """first: tile of the unit; to: its place. The last word of a row's place says where in the first 16 bytes it begins."""
         line = int32(cuda.threadIdx.x >> (log_splits + 1))
         piece, size_of_row = int32(cuda.threadIdx.x & (2 * splits - 1)), int32(splits * runs * run_bytes)
         index = int32(min(int32(first + (line >> 4)), int32(tiles - 1)))
@@ -49,7 +52,9 @@ def asker(format):
         start = ptx.address(pick(segment, w0, w1, w2), int64(row) * stride + int64(turn * size_of_row))
         left = int32(min(int32(stride - turn * size_of_row), size_of_row))
         count = int32((int32(start & 15) + left + 15) >> 4)
-        start, to = start & -16, int32(to + line * pitch)
+        start, low, to = start & -16, uint32(start & 15), int32(to + line * pitch)
+        if piece == 0:
+            ptx.sts32(sh, int32(to + pitch - 1), low)
         while piece < count:
             ptx.cp_async16(sh, int32(to + 4 * piece), start, int64(16 * piece))
             piece = int32(piece + 2 * splits)
@@ -110,6 +115,18 @@ def put(value, before, index, inside, mode, scale, rows0, rows1, rows2, bias0, b
         pick(segment, o0, o1, o2)[row] = value
 
 
+@device
+def arrived(stages):
+    """Waits for the oldest of the stages that have been asked for."""
+    if stages <= 2:
+        ptx.cp_async_wait(0)
+    elif stages == 3:
+        ptx.cp_async_wait(1)
+    else:
+        ptx.cp_async_wait(2)
+    cuda.syncthreads()
+
+
 def finisher(warps):
     """Device function: results of the units whose sums lie from word `parts` on, one to a thread."""
     squares_of, total = summer(warps)
@@ -157,23 +174,34 @@ def places(base, x_at, lane):
 
 
 @device
+def bit_places(base, x_at, lane):
+    return int32(x_at + 64 * (lane & 3) + 8 * (lane >> 2)), int32(1024)
+
+
+@device
 def float_places(base, x_at, lane):
     return int32(x_at + 16 * (lane & 3)), int32(64)
 
 
 def _kernel(format):
-    record, block = format.record, format.block
+    record = format.record
     warps, threads, log_warps, first_of = WARPS, 32 * WARPS, WARPS.bit_length() - 1, activations_at(record)
-    ask, stage, prepare, finish = asker(format), stager(format.table, threads), preparer(record, threads), finisher(warps)
-    run, places_of = (float_runner(format), float_places) if record.floats else (runner(format), places)
-    nbytes, span, shift_of, meta_words = record.nbytes, record.run, block.elements.bit_length() - 1, record.meta
+    ask, prepare, finish = asker(format), preparer(record, threads), finisher(warps)
+    stage, place_tables = tables_of(format, threads)
+    make_run, places_of = runner, places
+    if record.bits:
+        make_run, places_of = bit_runner, bit_places
+    elif record.floats:
+        make_run, places_of = float_runner, float_places
+    run = make_run(format)
+    nbytes, span, meta_words = record.nbytes, record.run, record.meta
     divides = not record.rounded  # by the root mean square, at the end
-    words, block_bytes, span_shift = 2 * (record.head + record.words), block.nbytes, record.run.bit_length() - 1
+    words, span_shift = 2 * (len(record.tables) + record.head + record.words), record.run.bit_length() - 1
     lane_meta = 0 if record.floats else 4 * record.meta
 
     def linear_stream(
         x, norm, normed, eps, columns, w0, type0, rows0, bias0, biased0, out0, w1, type1, rows1, bias1, biased1, out1,
-        w2, type2, rows2, bias2, biased2, out2, how, act, scale, splits, runs, stages,
+        w2, type2, rows2, bias2, biased2, out2, how, act, scale, splits, runs, stages, ways, tall,
     ):  # fmt: skip
         mode = int32(how & 3)
         if how & LATE == 0:
@@ -192,18 +220,21 @@ def _kernel(format):
         turn_columns = int32(splits * runs * span)
         turns = int32(int32(padded + turn_columns - 1) >> (log_splits + log_runs + span_shift))
         pitch = int32(4 * (((splits * runs * nbytes + 46) >> 4) | 1))
-        stage_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
+        unit_words, most_kept = int32((pitch << 4) << shift), int32(min(2 * splits, KEPT))
+        stage_words = int32(tall * unit_words)
         parts = int32(first_of(padded) + (padded >> 1))
         ring = int32(parts + max(int32(PARTS), int32(min(padded, round_of(padded)) >> 1)))
+        tables = int32(ring + stages * stage_words)
         coming, coming_turn, asked, free, slot = int32(cuda.blockIdx.x), int32(0), int32(0), int32(0), int32(0)  # asked for next
         unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
         base = ptx.smem_addr(sh, int32(0))
         (x_first, x_hop), meta = places_of(base, int32(base + 4 * first_of(padded)), lane), int32(base + 4 * ZEROS + lane_meta * t)
-        y, y8, before, begin, begin8 = float32(0), float32(0), float32(0), int32(0), int32(0)
+        place_tables(raw, base, tables, ways, lane)
+        y, y8, before = float32(0), float32(0), float32(0)
         while unit < goal:
             if asked >= stages:
                 if asked == stages:
-                    stage(tid)
+                    stage(sh, tables, ways, tid)
                     if how & BESIDE:
                         ptx.pdl_beside()
                     else:
@@ -211,73 +242,67 @@ def _kernel(format):
                     if how & LATE:
                         ptx.pdl_launch()
                     prepare(x, norm, normed, eps, columns, sh, squares)
-                if stages <= 2:
-                    ptx.cp_async_wait(0)
-                elif stages == 3:
-                    ptx.cp_async_wait(1)
-                else:
-                    ptx.cp_async_wait(2)
-                cuda.syncthreads()
+                arrived(stages)
             if asked != stages:  # else all stages are taken
-                if coming < goal:
-                    to = int32(ring + free * stage_words)
+                number, to = coming, int32(ring + free * stage_words)
+                last = int32(min(goal, int32(coming + tall * cuda.gridDim.x)))
+                while number < last:
                     ask(
-                        sh, to, pitch, int32(coming << shift), tiles, coming_turn, runs, splits, log_splits, columns, mode, w0,
+                        sh, to, pitch, int32(number << shift), tiles, coming_turn, runs, splits, log_splits, columns, mode, w0,
                         rows0, w1, rows1, w2, rows2,
                     )  # fmt: skip
+                    number, to = int32(number + cuda.gridDim.x), int32(to + unit_words)
                 ptx.cp_async_commit()
                 coming_turn = int32(coming_turn + 1)
                 free = int32(free + 1)
                 if free == stages:
                     free = int32(0)
                 if coming_turn == turns:
-                    coming, coming_turn = int32(coming + cuda.gridDim.x), int32(0)
+                    coming, coming_turn = int32(coming + tall * cuda.gridDim.x), int32(0)
                 if stages == 1 and asked > 1:
                     ptx.cp_async_wait(0)
                     cuda.syncthreads()
             asked = int32(asked + 1)
             if asked <= stages:
                 continue
-            if turn == 0:
-                if kept == 0:
-                    which = int32(tid >> (4 + shift))
-                    index = int32(((unit + which * cuda.gridDim.x) << shift) + ((tid >> 4) & int32((1 << shift) - 1)))
-                    if which < most_kept and unit + which * cuda.gridDim.x < goal:
-                        before = early(
-                            index, int32(tid & 15), mode, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2,
-                            out0, out1, out2,
-                        )  # fmt: skip
-                y, y8 = float32(0), float32(0)
-                index = int32(min(int32((unit << shift) + (warp >> log_splits)), int32(tiles - 1)))
-                segment, tile = locate(index, mode, int32((rows0 + 15) >> 4), int32((rows1 + 15) >> 4))
-                last, stride = int32(pick(segment, rows0, rows1, rows2) - 1), int32(int32(columns >> shift_of) * block_bytes)
-                low = int32(ptx.address(pick(segment, w0, w1, w2), int64(0)) & 15)
-                begin = int32(low + int32(min(int32(ROWS * tile + g), last)) * stride)
-                begin8 = int32(low + int32(min(int32(ROWS * tile + g + 8), last)) * stride)
-            passed = int32(turn * splits * runs * nbytes)
-            at = int32(base + 4 * (ring + slot * stage_words + (16 * (warp >> log_splits) + g) * pitch) + share * runs * nbytes)
-            at8 = int32(at + 32 * pitch + ((begin8 + passed) & 15))
-            at = int32(at + ((begin + passed) & 15))
-            column = int32(turn * turn_columns + share * runs * span)
-            end, x_at = int32(min(int32(column + runs * span), padded)), int32(x_first + (column >> span_shift) * x_hop)
-            while column < end:
-                group = int32(meta + 4 * meta_words * (column >> 5))
-                y, y8 = run(y, y8, raw, at, at8, t, x_at, group, int32((columns - column) >> 5))
-                at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + x_hop), int32(column + span)
-            cuda.syncwarp()  # here lanes meet: without it ptxas takes a warp for divided in all that follows
+            if turn == 0 and kept == 0 and (mode == 1 or biased0 + biased1 + biased2):
+                which = int32(tid >> (4 + shift))
+                index = int32(((unit + which * cuda.gridDim.x) << shift) + ((tid >> 4) & int32((1 << shift) - 1)))
+                if which < most_kept and unit + which * cuda.gridDim.x < goal:
+                    before = early(
+                        index, int32(tid & 15), mode, rows0, rows1, rows2, bias0, bias1, bias2, biased0, biased1, biased2,
+                        out0, out1, out2,
+                    )  # fmt: skip
+            here = int32(base + 4 * (ring + slot * stage_words + (16 * (warp >> log_splits) + g) * pitch))
+            last = int32(min(goal, int32(unit + tall * cuda.gridDim.x)))
+            number, end_of = unit, int32(parts + 16 * (warps * kept + warp) + g + 8 * t)
+            from_column, skipped = int32(turn * turn_columns + share * runs * span), int32(share * runs * nbytes)
+            end, x_from = int32(min(int32(from_column + runs * span), padded)), int32(x_first + (from_column >> span_shift) * x_hop)
+            meta_from = int32(meta + 4 * meta_words * (from_column >> 5))
             turn = int32(turn + 1)
+            while number < last:
+                at = int32(here + skipped + int32(streamed.at32(int32(here + 4 * pitch - 4))))
+                at8 = int32(here + 32 * pitch + skipped + int32(streamed.at32(int32(here + 36 * pitch - 4))))
+                column, x_at, group = from_column, x_from, meta_from
+                while column < end:
+                    y, y8 = run(y, y8, raw, at, at8, t, x_at, group, int32(int32(columns - column) >> 5))
+                    at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + x_hop), int32(column + span)
+                    group = int32(group + meta_words * (span >> 3))
+                cuda.syncwarp()  # here lanes meet: without it ptxas takes a warp for divided in all that follows
+                if turn == turns:
+                    y += ptx.shfl_xor(y, int32(1))
+                    y8 += ptx.shfl_xor(y8, int32(1))
+                    y += ptx.shfl_xor(y, int32(2))
+                    y8 += ptx.shfl_xor(y8, int32(2))
+                    if t == 1:
+                        y = y8
+                    if t < 2:
+                        ptx.stsf(sh, end_of, y)
+                    y, y8, kept, end_of = float32(0), float32(0), int32(kept + 1), int32(end_of + 16 * warps)
+                number, here = int32(number + cuda.gridDim.x), int32(here + 4 * unit_words)
             if turn == turns:
-                y += ptx.shfl_xor(y, int32(1))
-                y8 += ptx.shfl_xor(y8, int32(1))
-                y += ptx.shfl_xor(y, int32(2))
-                y8 += ptx.shfl_xor(y8, int32(2))
-                if t == 1:
-                    y = y8
-                if t < 2:
-                    ptx.stsf(sh, int32(parts + 16 * (warps * kept + warp) + g + 8 * t), y)
-                turn, kept = int32(0), int32(kept + 1)
-                unit = int32(unit + cuda.gridDim.x)
-                if kept == most_kept or unit >= goal:
+                turn, unit = int32(0), number
+                if kept + tall > most_kept or unit >= goal:
                     cuda.syncthreads()
                     finish(
                         sh, parts, squares, before, int32(unit - kept * cuda.gridDim.x), kept, shift, splits, log_splits,
@@ -295,6 +320,6 @@ def _kernel(format):
     return linear_stream
 
 
-SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifiii"
+SIGNATURE = "FFifi" + "BiiFiF" * 3 + "iifiiiii"
 for _format in FORMATS.values():
     kernel(SIGNATURE, threads=32 * WARPS, blocks=2, name=f"linear_stream_{_format.block.name}")(_kernel(_format))

@@ -21,25 +21,25 @@ def chain(format):
     the second half or in all)."""
     record = format.record
     codes, (head_words, halves) = format.functions[2], (record.head, record.halves)
-    row_words = record.head + record.words
+    o, o8 = record.rows
     mma = ptx.mma_s8 if record.signed else ptx.mma_us8
 
     @device
     def products(raw, p, t, x0, x1, x2, x3, x4, x5, x6, x7, first, last):
-        a0, a2 = codes(raw, 0, head_words, p, 0, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 0, t)
+        a0, a2 = codes(raw, o, o + head_words, p, 0, t)
+        a1, a3 = codes(raw, o8, o8 + head_words, p, 0, t)
         c0, c1, c2, c3 = mma(a0, a1, a2, a3, x0, x1, int32(0), first, int32(0), first)
-        a0, a2 = codes(raw, 0, head_words, p, 1, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 1, t)
+        a0, a2 = codes(raw, o, o + head_words, p, 1, t)
+        a1, a3 = codes(raw, o8, o8 + head_words, p, 1, t)
         c0, c1, c2, c3 = mma(a0, a1, a2, a3, x2, x3, c0, c1, c2, c3)
         d0, d1, d2, d3 = c0, c1, c2, c3
         if halves:
             d0, d1, d2, d3 = int32(0), last, int32(0), last
-        a0, a2 = codes(raw, 0, head_words, p, 2, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 2, t)
+        a0, a2 = codes(raw, o, o + head_words, p, 2, t)
+        a1, a3 = codes(raw, o8, o8 + head_words, p, 2, t)
         d0, d1, d2, d3 = mma(a0, a1, a2, a3, x4, x5, d0, d1, d2, d3)
-        a0, a2 = codes(raw, 0, head_words, p, 3, t)
-        a1, a3 = codes(raw, row_words, row_words + head_words, p, 3, t)
+        a0, a2 = codes(raw, o, o + head_words, p, 3, t)
+        a1, a3 = codes(raw, o8, o8 + head_words, p, 3, t)
         d0, d1, d2, d3 = mma(a0, a1, a2, a3, x6, x7, d0, d1, d2, d3)
         return joined(c0, c1), joined(c2, c3), joined(d0, d1), joined(d2, d3)
 
@@ -51,7 +51,7 @@ def raised_chain(format):
     rule, 2**powers[3] times as large as sums would be. By multiplications, which other units do than shifts and masks."""
     record = format.record
     codes, (head_words, halves) = format.functions[2], (record.head, record.halves)
-    row_words, (p0, p1, p2, p3) = record.head + record.words, record.powers
+    (o, o8), (p0, p1, p2, p3) = record.rows, record.powers
     mma = ptx.mma_s8 if record.signed else ptx.mma_us8
     second, third, fourth, four = 1 << p1 - p0, 1 << max(p2 - p1, 0), 1 << p3 - p2, p3 > p1
 
@@ -60,12 +60,12 @@ def raised_chain(format):
         zero, start = int32(0), first
         if four:
             start = zero
-        a0, a2, b0, b2 = codes(raw, 0, head_words, p, 0, t)
-        a1, a3, b1, b3 = codes(raw, row_words, row_words + head_words, p, 0, t)
+        a0, a2, b0, b2 = codes(raw, o, o + head_words, p, 0, t)
+        a1, a3, b1, b3 = codes(raw, o8, o8 + head_words, p, 0, t)
         c0, c1, c2, c3 = mma(a0, a1, a2, a3, x0, x1, zero, zero, zero, zero)
         d0, d1, d2, d3 = mma(b0, b1, b2, b3, x2, x3, zero, start, zero, start)
-        a0, a2, b0, b2 = codes(raw, 0, head_words, p, 1, t)
-        a1, a3, b1, b3 = codes(raw, row_words, row_words + head_words, p, 1, t)
+        a0, a2, b0, b2 = codes(raw, o, o + head_words, p, 1, t)
+        a1, a3, b1, b3 = codes(raw, o8, o8 + head_words, p, 1, t)
         if halves or four:
             e0, e1, e2, e3 = mma(a0, a1, a2, a3, x4, x5, zero, zero, zero, zero)
             f0, f1, f2, f3 = mma(b0, b1, b2, b3, x6, x7, zero, last, zero, last)
@@ -89,7 +89,7 @@ def runner(format):
     """Device function: adds the products of a run of 256 columns to the sums of rows g and g + 8."""
     record = format.record
     head, load, _, scales = format.functions
-    head_words, row_words = record.head, record.head + record.words
+    head_words, (o, o8) = record.head, record.rows
     halves, minimum, ragged = record.halves, record.minimum, format.block.elements < record.run
     meta_bytes, products = 4 * record.meta, raised_chain(format) if record.powers else chain(format)
 
@@ -111,8 +111,8 @@ def runner(format):
 
     @device
     def part(y, y8, raw, at, at8, t, p, x_at, meta, groups):
-        load(at, p, t, raw, head_words)
-        load(at8, p, t, raw, row_words + head_words)
+        load(at, p, t, raw, o + head_words)
+        load(at8, p, t, raw, o8 + head_words)
         x0, x1, x2, x3 = streamed.at128(x_at)
         x4, x5, x6, x7 = streamed.at128(int32(x_at + 128))
         xs, e0 = streamed.at64(meta)
@@ -123,8 +123,8 @@ def runner(format):
         if not minimum:
             first, last = int32(e0), int32(e1)
         n0, n8, v0, v8 = products(raw, p, t, x0, x1, x2, x3, x4, x5, x6, x7, first, last)
-        s0, s1, m0, m1 = both(raw, 0, p, t)
-        u0, u1, l0, l1 = both(raw, row_words, p, t)
+        s0, s1, m0, m1 = both(raw, o, p, t)
+        u0, u1, l0, l1 = both(raw, o8, p, t)
         if ragged and 4 * p + t >= groups:
             s0, s1, m0, m1 = float32(0), float32(0), float32(0), float32(0)
             u0, u1, l0, l1 = s0, s1, m0, m1
@@ -139,8 +139,8 @@ def runner(format):
     @device
     def run(y, y8, raw, at, at8, t, x_at, meta, groups):
         """x_at: address of the lane's activations; meta: of its group's scale; groups: of the row, from this run's first on."""
-        head(at, t, raw, 0)
-        head(at8, t, raw, row_words)
+        head(at, t, raw, o)
+        head(at8, t, raw, o8)
         y, y8 = part(y, y8, raw, at, at8, t, 0, x_at, meta, groups)
         return part(y, y8, raw, at, at8, t, 1, int32(x_at + 256), int32(meta + 4 * meta_bytes), groups)
 

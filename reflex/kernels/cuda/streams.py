@@ -6,7 +6,7 @@ of 32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, 
 step of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then
 room to make them in. A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or
 -offset times the sum of 128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16
-bits, by MAGIC_SHORT: 32768 more than they are; half floats where they are `rounded`.
+bits, by MAGIC_SHORT: 32768 more than they are; half floats where they are `rounded`. Of `bits`: 16 words as in stream_bits.py.
 """
 
 from numba import cuda
@@ -18,6 +18,7 @@ from ...quant.types import TYPES
 from . import ptx, streamed
 from .dots import MAGIC, MOST
 from .export import device
+from .stream_bits import slicer
 
 MAGIC_BITS = 0x4B400000  # of MAGIC as a float32
 MOST_SHORT, MAGIC_SHORT = 32767, MAGIC + 32768  # of activations for numbers proper
@@ -30,7 +31,9 @@ class Bound:
     def __init__(self, block, record):
         self.block, self.record = block, record
         self.functions = tuple(map(device, record.build(streamed, device)))
-        self.table = record.table() if record.table else b""
+        self.tables = [(make(), ways) for make, _, ways in record.tables]
+        if [len(data) for data, _ in self.tables] != [4 * words for _, words, _ in record.tables]:
+            raise ValueError(f"{block.name}: a table is not as long as its record says")
 
 
 def bound():
@@ -104,36 +107,20 @@ def _source(record):
 
 def _words(record):
     """(order, put), device functions. `order` makes of a thread's four words, those of the values it has, four words as lanes of a
-    product read them; threads of a pair exchange some. `put`: into shared memory, the word `at` being the group's first."""
-    selector, mixed, spread, order = record.bytes, record.mixed, record.spread, record.order
+    product read them. `put`: into shared memory, the word `at` being the group's first."""
+    mixed, order = record.mixed, record.order
     alike = all(order[q] < 4 and order[q + 4] == order[q] + 4 for q in range(4))  # in both halves, and within them
-    neighbours = alike and not spread
-    i0, i1, i2, i3 = (order.index(k) if neighbours else k for k in range(4))
-    places = sum(place << 4 * q for q, place in enumerate((0, 2, 4, 6, 1, 3, 5, 7) if spread else order))
+    i0, i1, i2, i3 = (order.index(k) if alike else k for k in range(4))
+    places = sum(place << 4 * q for q, place in enumerate(order))
     first_places, second_places = places & 0xFFFF, places >> 16
 
     @device
-    def plain(w, half):
-        if selector != 0x3210:
-            for j in range(4):
-                w[j] = ptx.prmt(w[j], uint32(0), uint32(selector))
+    def ordered(w):
         if mixed:
             even, odd = uint32(0x5140), uint32(0x7362)
             a, b, c, d = w[0], w[1], w[2], w[3]
             w[0], w[1] = ptx.prmt(a, c, even), ptx.prmt(a, c, odd)
             w[2], w[3] = ptx.prmt(b, d, even), ptx.prmt(b, d, odd)
-
-    @device
-    def transposed(w, half):
-        """Weights 8i + w of the thread's two i for two w in each word, then of all four i for one w."""
-        even, odd, take = uint32(0x5140), uint32(0x7362), uint32(0x5410)
-        if half:
-            take = uint32(0x3276)
-        a, b, c, d = w[0], w[1], w[2], w[3]
-        w[0], w[1] = ptx.prmt(a, c, even), ptx.prmt(a, c, odd)
-        w[2], w[3] = ptx.prmt(b, d, even), ptx.prmt(b, d, odd)
-        for j in range(4):
-            w[j] = ptx.prmt(w[j], ptx.shfl_xor_u(w[j], int32(1)), take)
 
     @device
     def together(high, low, at, half, sh):
@@ -152,7 +139,7 @@ def _words(record):
             ptx.sts32(sh, to, high[j])
             ptx.sts32(sh, int32(to + 4), low[j])
 
-    return (transposed if spread else plain), (together if neighbours else scattered)
+    return ordered, (together if alike else scattered)
 
 
 def quantizer(record):
@@ -180,8 +167,8 @@ def quantizer(record):
             high[j] = ptx.prmt(uint32(pq << uint32(1)), uint32(rs << uint32(1)), uint32(0x7531))
         if not halves:
             total = int32(total + ptx.shfl_xor_i(total, int32(1)))
-        order(high, half)
-        order(low, half)
+        order(high)
+        order(low)
         if column < padded:
             put(high, low, int32(first_of(padded) + int32(int32((column >> 7) << 6) + int32((column >> 2) & 24))), half, sh)
             scale = float32(most * float32(1 / MOST))
@@ -276,7 +263,10 @@ def preparer(record, threads):
     A round is 16 columns of each thread. Neighbours are read together, and change hands in shared memory where this round's and the
     next one's results will lie: 16 of a thread's own take half as many instructions as four times 4 that eight threads share.
     Activations that are rounded (`record.rounded`) are divided by their root mean square before that; others are not at all."""
-    quantize = (halver if record.rounded else shortener if record.floats else quantizer)(record)
+    if record.bits:
+        quantize = slicer(record, activations_at(record), _largest)
+    else:
+        quantize = (halver if record.rounded else shortener if record.floats else quantizer)(record)
     (piece_of, swap_of), source_of, first_of = _piece(record), _source(record), activations_at(record)
     run, rounded, stride, warps = record.run, record.rounded, 4 * threads, threads // 32
     if HELD * threads != ROUND:
