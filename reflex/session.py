@@ -326,6 +326,8 @@ def checked_ids(ids, vocabulary):
     """Token ids as a list of int, refused where there is none or one that the model does not have."""
     if not ids:
         raise InvalidInputError("the prompt is empty", "at least 1 token", "0 tokens")
+    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < vocabulary:
+        return list(ids)
     found = []
     for index, token in enumerate(ids):
         number = token.__index__() if hasattr(token, "__index__") else -1

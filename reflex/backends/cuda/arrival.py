@@ -1,14 +1,13 @@
 """Slots of a state file on their way to the device, while the caller goes on: the first evaluation computes a layer as soon as its
 keys and values are there.
 
-Layers come in groups, each half of what is left, so that little is left to do when the last has come. Nothing is copied that was
-not found right, and whoever computes with the slots waits here for the last of them, and gets the error, before there is a result.
-Made by state.py; used by backend.py where one is under way.
+Layers come in small groups, so that computing begins early and little is left to do when the last has come. Nothing is copied that
+was not found right, and whoever computes with the slots waits here for the last of them, and gets the error, before there is a
+result. Made by state.py; used by backend.py where one is under way.
 """
 
 import _thread
 import posix
-from time import sleep
 
 from ... import native
 from ...errors import ReflexError
@@ -17,8 +16,8 @@ from . import driver
 from .memory import new_page
 from .ring import DAMAGED, ENDED, Ring
 
-POLL = 5e-5  # seconds between looks at what has been queued
 CACHED = "attention_", "latent_"  # how the names of kernels begin that read or write the cache
+MOST_GROUPS = 18  # each costs a wait, some 10 us of the host and fewer of the device
 OPERATIONS = "attention", "latent_attention"  # steps that do
 
 
@@ -51,7 +50,7 @@ class Arrival:
         self._descriptor = posix.dup(found.descriptor)
         self._digests = digests
         self._blocks, self._runs = blocks, runs
-        self._places, self._ends = [], []  # (offset, bytes) of every unit; units up to the end of each group
+        self._words, self._ends = [], []  # of every unit; units up to the end of each group
         self._ring = self._problem = None
         self._begun = _thread.allocate_lock()
 
@@ -74,7 +73,7 @@ class Arrival:
             for page in made:
                 device.free(page)
             raise
-        plan.ring.begin(units, len(self._places))
+        plan.ring.begin(units, len(self._words) // 7)
         self._ring = plan.ring
 
     def begin_later(self, starting):
@@ -92,17 +91,20 @@ class Arrival:
             self._begun.release()
 
     def _units(self, size):
-        """The units in the order of the layers, as fill_ring reads them."""
-        words, starts = [], [0] * len(self._blocks)
+        """The units as kernels/host/ring.py reads them: the first of all blocks, then the second of all: in the order of layers."""
+        pieces, words, counts = size // self.piece, [], []
+        rows = [(b.offset, b.size, native.address_of(b.runs), len(b.runs) // 3, b.first, b.digests) for b in self._blocks]
+        for number, at in enumerate(range(0, max(block.size for block in self._blocks), size)):
+            for offset, nbytes, runs, count, first, digests in rows:
+                if at < nbytes:
+                    skipped = number * pieces
+                    words += self._descriptor, offset + at, min(size, nbytes - at), runs, count
+                    words += first + skipped, digests + 8 * skipped
+            counts.append(len(words) // 7)
         for group in range(len(self.layers)):
-            for number, block in enumerate(self._blocks):
-                runs = native.address_of(block.runs), len(block.runs) // 3
-                for at in range(starts[number], block.ends[group], size):
-                    piece = at // self.piece
-                    self._places.append((block.offset + at, min(size, block.size - at)))
-                    words += self._descriptor, *self._places[-1], *runs, block.first + piece, block.digests + 8 * piece
-                    starts[number] = at + size
-            self._ends.append(len(self._places))
+            furthest = max(-(-block.ends[group] // size) for block in self._blocks)
+            self._ends.append(counts[furthest - 1])
+        self._words = words
         return (Int64 * len(words))(*words)
 
     # ---- waiting ----
@@ -119,10 +121,7 @@ class Arrival:
     def wait(self, group):
         """Let everything queued on the device's stream from now on wait for the layers of a group."""
         self.begun()
-        if self._ring.alone:
-            self._join()
-        while not self._ring.queued(self._ends[group]):
-            sleep(POLL)
+        self._ring.queue(self._ends[group])
         self._ring.follow()
 
     def land(self):
@@ -146,7 +145,7 @@ class Arrival:
         self._ring.follow()
         if found:
             number, part, status = found
-            offset, size = self._places[number]
+            offset, size = self._words[7 * number + 1 : 7 * number + 3]
             at = part * self.piece
             if status == ENDED:
                 raise self.short(offset + at, size - at)
@@ -201,9 +200,6 @@ class Arrival:
 
 
 def groups(count):
-    """Layers that each group ends before: half of them, half of what is left, and so on."""
-    ends, end = [], 0
-    while end < count:
-        end += (count - end + 1) // 2
-        ends.append(end)
-    return ends
+    """Layers that each group ends before. A group is little, because computing with the first begins when it has come."""
+    each = -(-count // MOST_GROUPS)
+    return [min(count, end) for end in range(each, count + each, each)]

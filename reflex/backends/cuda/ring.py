@@ -10,12 +10,13 @@ from . import driver
 from .driver import call, word
 from .upload import NO_TIMING
 
-PARTS = 8  # pieces of a unit, which is copied at once (kernels/host/ring.py)
-SLOTS = 4  # units in the ring
+PARTS = 4  # pieces of a unit, which is copied at once (kernels/host/ring.py)
+SLOTS = 8  # units in the ring
 THREADS = 12  # most; as many as it takes to read the page cache as fast as a device takes it
 PREAD, YIELD = {"x86_64": 17, "aarch64": 67}, {"x86_64": 24, "aarch64": 124}  # system calls
-ENDED, DAMAGED, STOPPED = 1 << 30, 1 << 31, 1 << 29  # statuses of fill_ring
-HEAD_WORDS, STATE_WORDS, QUEUED = 2, 3, 2  # of what the threads share
+ENDED, DAMAGED = 1 << 30, 1 << 31  # statuses of a piece
+SERVE, BEGIN, JOIN, AWAIT = range(4)  # what native code is to do
+OVER, FAILED = 2, 3  # words of the block that it works on; behind the latter what is to be copied
 
 
 class Ring:
@@ -38,49 +39,49 @@ class Ring:
             self._plain = native.alloc(SLOTS * self.unit_bytes, "a state file")
             self._pinned = self._plain.address
         self._events = (Int64 * SLOTS)(*[word("cuEventCreate", NO_TIMING) for _ in range(SLOTS)])
-        threads = min(THREADS, len(sched_getaffinity(0)))
-        self._units = self._state = None  # of what was begun
-        self._found = [-1] * threads
-        self._locks = []  # (held until there is work, held until it is done) of every thread but the caller's
-        self._helping = []
-        self._over = False
-        for number in range(1, threads):
-            work, end = _thread.allocate_lock(), _thread.allocate_lock()
-            work.acquire()
+        self._block = (Int64 * 14)()
+        self._held = None  # what a file's copying needs
+        self._ends = []  # locks held while the threads run
+        self.begun = False
+        for _ in range(min(THREADS, len(sched_getaffinity(0))) - 1):
+            end = _thread.allocate_lock()
             end.acquire()
             try:
-                native.start_thread(self._serve, (number, work, end), "state file")
+                native.start_thread(self._serve, (end,), "state file")
             except OutOfMemoryError:
                 break  # fewer do it as well
-            self._locks.append((work, end))
+            self._ends.append(end)
 
     def begin(self, units, count):
-        """Start copying, see fill_ring; returns at once. `join` must follow before anything else is begun."""
-        self._units, self._count = units, count
-        self._state = (Int64 * (HEAD_WORDS + STATE_WORDS * count))()
-        self._flags = memoryview(self._state).cast("B").cast("q")[HEAD_WORDS + QUEUED :: STATE_WORDS]
-        self._helping = list(self._locks)
-        for work, _ in self._helping:
-            work.release()
+        """Start copying, see kernels/host/ring.py; returns at once. `join` must follow before anything else is begun."""
+        state = (Int64 * (2 + 3 * count))()
+        self._held, at = (units, state), native.address_of
+        task = at(units), count, PARTS, at(state), self._pinned, SLOTS, self.unit_bytes, at(self._events), at(self._functions)
+        self._block[FAILED:] = (-1, *task, self._stream)
+        self.begun = True
+        self._do(BEGIN, len(self._ends))
 
-    def queued(self, count):
-        """Whether the copies of the first `count` units are queued, or never will be."""
-        return self._flags[:count].tolist().count(1) == count or max(self._found) >= 0
-
-    @property
-    def alone(self):
-        """Whether nothing is copied before `join`."""
-        return not self._helping
+    def queue(self, count):
+        """Wait until the copies of the first `count` units are queued, or never will be."""
+        self._do(AWAIT if self._ends else JOIN, count)
 
     def join(self):
         """Wait until everything that was begun is queued; None, or (unit, piece of it, status) of what could not be copied."""
-        self._share(0)
-        while self._helping:
-            self._helping[-1][1].acquire()
-            self._helping.pop()
-        failed = [found for found in self._found if found >= 0 and found & 0xFFFFFFFF != STOPPED]
-        self._found = [-1] * len(self._found)
-        return (*divmod(min(failed) >> 32, PARTS), min(failed) & 0xFFFFFFFF) if failed else None
+        if not self.begun:
+            return None
+        self._do(JOIN)
+        self.begun, failed = False, self._block[FAILED]
+        return None if failed < 0 else (*divmod(failed >> 32, PARTS), failed & 0xFFFFFFFF)
+
+    def _do(self, what, number=0):
+        self._library.ring(native.address_of(self._block), what, number)
+
+    def _serve(self, end):
+        try:
+            self.device.attach()
+        finally:  # without the device each copy fails; `join` waits for every thread
+            self._do(SERVE)
+            end.release()
 
     def follow(self):
         """Let the device's stream wait for all copies queued so far."""
@@ -92,29 +93,10 @@ class Ring:
         call("cuEventRecord", self._done, self.device.stream)
         call("cuStreamWaitEvent", self._stream, self._done, 0)
 
-    def _serve(self, number, work, end):
-        self.device.attach()
-        while True:
-            work.acquire()
-            if self._over:
-                end.release()
-                return
-            try:
-                self._share(number)
-            finally:
-                end.release()
-
-    def _share(self, number):
-        at = native.address_of
-        self._found[number] = self._library.fill_ring(
-            at(self._units), self._count, PARTS, at(self._state), self._pinned, SLOTS, self.unit_bytes, at(self._events),
-            at(self._functions), self._stream,
-        )  # fmt: skip
-
     def close(self):
-        self._over = True
-        for work, end in self._locks:
-            work.release()
+        self._block[OVER] = 1
+        self._do(BEGIN)
+        for end in self._ends:
             end.acquire()
         call("cuStreamSynchronize", self._stream)
         if self._plain is None:

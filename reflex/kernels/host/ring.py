@@ -1,17 +1,23 @@
-"""Pieces of a file through a ring of pinned buffers into device memory, each checked where it was read. One call per thread.
+"""Pieces of a file through a ring of pinned buffers into device memory, each checked where it was read.
 
 A unit is what is copied at once: neighbouring pieces of the file, which several threads read into one slot of the ring. Whoever
-ends the last of them queues the copies. Called by reflex/backends/cuda/ring.py.
+ends the last of them queues the copies. The threads sleep here between files, so that none waits for the interpreter. Called by
+reflex/backends/cuda/ring.py.
 """
 
 from ..digest import digest_of
 from ..export import export, helper
 from ..foreign import call4
 from ..intrinsics import atomic_add, atomic_load, atomic_store, call7, compare_exchange, load_i64, pause
+from ..system import by_machine, system_call4
 
 UNIT_BYTES, RUN_BYTES, HEAD_BYTES, STATE_BYTES, EVENT_BYTES = 56, 24, 16, 24, 8
 STOPPED, ENDED, DAMAGED = 1 << 29, 1 << 30, 1 << 31
 SPINS = 64
+WAIT, WAKE, ALL = 128, 129, 1 << 30  # of futexes of one process
+# Words of the block that the threads share, and what `ring` is to do.
+TURN, LEFT, OVER, FAILED, UNITS, COUNT, PARTS, STATE, BUFFERS, SLOTS, SLOT_BYTES, EVENTS, FUNCTIONS, STREAM = range(0, 112, 8)
+SERVE, BEGIN, JOIN, AWAIT = range(4)
 
 
 @helper
@@ -71,42 +77,94 @@ def copy(functions, unit, place, stream):
     return 0
 
 
-@export
-def fill_ring(units, count, parts, state, ring, slots, slot_bytes, events, functions, stream):
-    """Copy units whose pieces no other thread has claimed; -1, or piece of a unit << 32 | status of the first that failed.
+@helper
+def piece(block, claim):
+    """Read and check a piece, and queue the copies of its unit if it was the last; a status."""
+    parts, slots, slot_bytes = load_i64(block + PARTS), load_i64(block + SLOTS), load_i64(block + SLOT_BYTES)
+    functions, state = load_i64(block + FUNCTIONS), load_i64(block + STATE)
+    number, part = claim // parts, claim % parts
+    unit, slot = load_i64(block + UNITS) + number * UNIT_BYTES, number % slots
+    place, event = load_i64(block + BUFFERS) + slot * slot_bytes, load_i64(load_i64(block + EVENTS) + slot * EVENT_BYTES)
+    if number >= slots:
+        status = free_slot(state, number, slots, event, functions)
+        if status != 0:
+            return status
+    start = part * (slot_bytes // parts)
+    size = min(slot_bytes // parts, load_i64(unit + 16) - start)
+    if size > 0:
+        status = read(functions, load_i64(unit), place + start, size, load_i64(unit + 8) + start)
+        if status != 0:
+            return status
+        if digest_of(place + start, size, load_i64(unit + 40) + part) != load_i64(load_i64(unit + 48) + 8 * part):
+            return DAMAGED
+    mine = state + HEAD_BYTES + number * STATE_BYTES
+    if atomic_add(mine + 8, 1) == parts - 1:
+        status = copy(functions, unit, place, load_i64(block + STREAM))
+        if status == 0:
+            status = call4(load_i64(functions + 24), event, load_i64(block + STREAM), 0, 0)
+        if status != 0:
+            return status
+        atomic_store(mine + 16, 1)
+    return 0
 
-    `units`: int64[count, 7]: descriptor, offset in the file, bytes (at most `slot_bytes`), address and number of runs, number of
-    the first piece, address of the digests of its pieces. A unit has `parts` pieces of slot_bytes / parts bytes, or fewer. Runs:
-    int64[n, 3]: offset in the file, bytes, device address; what lies in none is read and checked but not copied. `state`: zeros,
-    int64[2 + 3 x count]: pieces claimed, whether a thread has failed, and of each unit: 2 when its slot is free, pieces read, 1
-    when its copies are queued. `events`: of each slot. `functions`: addresses of libc's syscall, its number of pread, then
-    cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize, and the number of sched_yield. Statuses besides the driver's: of a file
-    that ends early ENDED, of another digest DAMAGED; STOPPED: because another thread has failed.
-    """
-    piece_bytes = slot_bytes // parts
+
+@helper
+def share(block):
+    """Take pieces until none is left or one has failed."""
+    state, end = load_i64(block + STATE), load_i64(block + COUNT) * load_i64(block + PARTS)
     while True:
         claim = atomic_add(state, 1)
-        number, part = claim // parts, claim % parts
-        if number >= count:
-            return -1
-        unit, slot = units + number * UNIT_BYTES, number % slots
-        place, event, status = ring + slot * slot_bytes, load_i64(events + slot * EVENT_BYTES), 0
-        if number >= slots:
-            status = free_slot(state, number, slots, event, functions)
-        start = part * piece_bytes
-        size = min(piece_bytes, load_i64(unit + 16) - start)
-        if status == 0 and size > 0:
-            status = read(functions, load_i64(unit), place + start, size, load_i64(unit + 8) + start)
-            expected = load_i64(load_i64(unit + 48) + 8 * part)
-            if status == 0 and digest_of(place + start, size, load_i64(unit + 40) + part) != expected:
-                status = DAMAGED
-        mine = state + HEAD_BYTES + number * STATE_BYTES
-        if status == 0 and atomic_add(mine + 8, 1) == parts - 1:
-            status = copy(functions, unit, place, stream)
-            if status == 0:
-                status = call4(load_i64(functions + 24), event, stream, 0, 0)
-            if status == 0:
-                atomic_store(mine + 16, 1)
+        if claim >= end or atomic_load(state + 8) != 0:
+            return 0
+        status = piece(block, claim)
         if status != 0:
+            if status != STOPPED:
+                compare_exchange(block + FAILED, -1, claim << 32 | status)
             atomic_store(state + 8, 1)
-            return claim << 32 | status
+            return 0
+
+
+@export
+def ring(block, what, number):
+    """SERVE: be a thread that takes its share whenever BEGIN is called, until OVER is set. JOIN: take a share and wait for the
+    others. AWAIT: wait until the copies of the first `number` units are queued, or one has failed.
+
+    `block`: 14 words. TURN counts beginnings; LEFT: threads at work, which BEGIN sets to `number`; FAILED: -1, or piece << 32 |
+    status of the first that failed: the driver's, ENDED for a file that ends early, DAMAGED for another digest. UNITS:
+    int64[COUNT, 7]: descriptor, offset in the file, bytes (at most SLOT_BYTES), address and number of runs, number of the first
+    piece, address of the digests of its pieces. A unit has PARTS pieces of SLOT_BYTES / PARTS bytes, or fewer. Runs: int64[n, 3]:
+    offset in the file, bytes, device address; what lies in none is read and checked but not copied. STATE: zeros,
+    int64[2 + 3 x COUNT]: pieces claimed, whether a thread has failed, and of each unit: 2 when its slot is free, pieces read, 1
+    when its copies are queued. BUFFERS, EVENTS: of each slot. FUNCTIONS: addresses of libc's syscall, its number of pread, then
+    cuMemcpyHtoDAsync, cuEventRecord, cuEventSynchronize, and the number of sched_yield.
+    """
+    futex = by_machine(202, 98)
+    if what == BEGIN:
+        atomic_store(block + LEFT, number)
+        atomic_add(block + TURN, 1)
+        system_call4(futex, block + TURN, WAKE, ALL, 0)
+        return 0
+    if what == AWAIT:
+        state = load_i64(block + STATE)
+        for i in range(number):
+            until(state + HEAD_BYTES + i * STATE_BYTES + 16, 1, state + 8, load_i64(block + FUNCTIONS))
+        return 0
+    if what == JOIN:
+        share(block)
+        left = atomic_load(block + LEFT)
+        while left > 0:
+            system_call4(futex, block + LEFT, WAIT, left, 0)
+            left = atomic_load(block + LEFT)
+        return 0
+    seen = number
+    while True:
+        turn = atomic_load(block + TURN)
+        if turn == seen:
+            system_call4(futex, block + TURN, WAIT, turn, 0)
+            continue
+        seen = turn
+        if load_i64(block + OVER) != 0:
+            return 0
+        share(block)
+        if atomic_add(block + LEFT, -1) == 1:
+            system_call4(futex, block + LEFT, WAKE, ALL, 0)
