@@ -4,8 +4,9 @@
 
 In one process, whose model is loaded, and by processes of their own (`--reflex COMMAND`: how reflex is started; the interpreter and
 this tree by default). A round does each once, in turn, from an empty cache; ratios are of the same round. The text is of random
-tokens; `bit_equal`: whether answers with a state are those without. Also: bytes of the file, and the times of its parts. Writes
-bench/results/state-BACKEND-TITLE.json.
+tokens; `bit_equal`: whether answers with a state are those without. `held_ms`: the answer where the cache holds the prefix, which
+no import can undercut; `first_ms`: the first import of the process, which makes threads, buffers and pages. Also: bytes of the
+file, and the times of its parts. Writes bench/results/state-BACKEND-TITLE.json.
 """
 
 import argparse
@@ -49,7 +50,8 @@ def timed(work):
 
 def inside(session, ids, folder, rounds):
     """Rows of a loaded model: milliseconds of the answer after import, of the answer after computing, and of the parts."""
-    path, rows = f"{folder}/state", {"imported": [], "computed": [], "export": [], "fingerprints": [], "digests": []}
+    names = "imported", "computed", "held", "export", "fingerprints", "digests"
+    path, rows = f"{folder}/state", {name: [] for name in names}
 
     equal = True
 
@@ -64,6 +66,7 @@ def inside(session, ids, folder, rounds):
         session.forget()
         spent, found = timed(lambda: (import_state(session, path, ids, wait=False), answer())[1])
         rows["imported"].append(spent)
+        rows["held"].append(timed(answer)[0])
         equal = equal and [c.logprobs for c in found] == [c.logprobs for c in wanted]
         rows["fingerprints"].append(timed(lambda: fingerprints(session.plan))[0])
         rows["digests"].append(timed(lambda: digests(path))[0])
@@ -108,6 +111,7 @@ def measure(model, backend, tokens, rounds, threads=None, command=OWN, device=""
     for name, rows in (("warm", warm), ("cold", cold)):
         found[name] = {f"{what}_ms": record.summary(values) for what, values in rows.items()}
         found[name]["share"] = record.ratios(rows["computed"], rows["imported"])
+    found["warm"]["first_ms"] = round(warm["imported"][0], 2)
     return {"model": record.model(path), **found}
 
 
@@ -118,6 +122,7 @@ def line(row):
     for name, found in (("loaded", warm), (", cold", cold)):
         spent, computed = found["imported_ms"]["median"], found["computed_ms"]["median"]
         parts.append(f"{name} {spent:.1f} ms instead of {computed:.1f} ({found['share']['median']:.1%})")
+    parts.append(f"; with the prefix in the cache {warm['held_ms']['median']:.1f} ms, the first import {warm['first_ms']:.1f}")
     return "".join(parts) + said
 
 
