@@ -28,5 +28,6 @@ def test_long_rows(turing, tmp_path):
 
 def test_heads(turing, stub, tmp_path):
     found = turing(tiny.write("llama", tmp_path / "m.gguf", "F16", head_dim=384))
-    assert found["category"] == "unsupported" and "the kernels for sm_75 cannot hold attention with 384 dimensions" in found["text"]
+    assert found["category"] == "unsupported"
+    assert "the kernels for sm_75 cannot hold attention with 384 dimensions" in found["text"]
     assert stub.calls and not [line for line in stub.calls if line.startswith("cuLaunch")]
