@@ -1,5 +1,5 @@
-"""A card of compute capability 7.5, over the stub driver: rows that its shared memory does not hold run by other kernels, heads that
-it does not hold are one line before anything is launched."""
+"""A card of compute capability 7.5, over the stub driver: rows that its shared memory does not hold run by other kernels, heads
+that it does not hold are one line before anything is launched."""
 
 import process
 import pytest
