@@ -278,8 +278,8 @@ def preparer(record, threads):
         for j in range(4):
             i = int32(min(int32(int32(first + stride * j) + int32(tid << 2)), int32(columns - 4)))
             v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3] = ptx.ldcgf4(x, i)
-            if normed:
-                w[4 * j], w[4 * j + 1], w[4 * j + 2], w[4 * j + 3] = ptx.ldgf4(norm, i)
+            # a load under a plain `if` may be hoisted above it, and without a norm there is no address
+            w[4 * j], w[4 * j + 1], w[4 * j + 2], w[4 * j + 3] = ptx.ldgf4_if(norm, i, uint32(normed))
 
     @device
     def share(total, squares):
