@@ -184,10 +184,12 @@ def machine():
 LEAVES = (  # names in /proc/cpuinfo: what glibc calls the leaf, the register (eax, ebx, ecx, edx), and bits of it
     (0, 2, {"ssse3": 9, "fma": 12, "cx16": 13, "sse4_1": 19, "sse4_2": 20, "movbe": 22, "popcnt": 23, "f16c": 29}),
     (1, 1, {"bmi1": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "avx512bw": 30, "avx512vl": 31}),
-    (1, 2, {"avx512_vnni": 11}),
+    (1, 2, {"avx512vbmi": 1, "gfni": 8, "avx512_vnni": 11}),
     (1, 3, {"avx512_fp16": 23}),
 )
-GATHERS = "avx512_fp16"  # of processors that gather fast: with microcode against Downfall, older ones take eight times as long
+# Second kernels, by the feature words of the processors that they are for, the best first. That of gathers is one that only
+# processors with fast ones have: with microcode against Downfall, older ones take eight times as long.
+WAYS = {"gathered": {"avx512_fp16"}, "permuted": {"avx512vbmi", "gfni"}}
 
 
 def cpu_flags():
@@ -250,7 +252,7 @@ class Library:
         self.level = level
         self._listing = listing  # b"\nname offset arity\n...": read when a name is asked for; arity -1: a table of bytes
         self._base = mapping.address
-        self.gathers = None  # whether this processor gathers fast: asked where it matters
+        self.ways = None  # those of WAYS that this processor takes: asked where it matters
         self._variants = {}
 
     def _find(self, name):
@@ -279,17 +281,18 @@ class Library:
         return self._symbol(name)[0]
 
     def variant(self, name):
-        """Which kernel does a kernel's work on this processor: one that gathers, where there is one and that is fast, or itself."""
+        """Which kernel does a kernel's work on this processor: a second one that is for it, or itself."""
         found = self._variants.get(name)
         if found is None:
-            found = f"{name}_gathered" if f"{name}_gathered" in self and self._gathers_fast() else name
+            found = next((f"{name}_{way}" for way in WAYS if f"{name}_{way}" in self and way in self._own_ways()), name)
             self._variants[name] = found
         return found
 
-    def _gathers_fast(self):
-        if self.gathers is None:
-            self.gathers = GATHERS in cpu_flags()
-        return self.gathers
+    def _own_ways(self):
+        if self.ways is None:
+            flags = cpu_flags()
+            self.ways = [way for way in WAYS if WAYS[way] <= flags]
+        return self.ways
 
     def names(self):
         return [line.split()[0].decode() for line in self._listing.split(b"\n") if line]

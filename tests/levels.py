@@ -4,13 +4,20 @@ import os
 
 from reflex import native
 
-GATHERING = " gathering"  # of a level: with the kernels for processors that gather fast, on any that can run them
+SECOND = "x86-64-v4"  # level that has second kernels for processors that can more
+
+
+def _ways():
+    """Of the second kernels those that this processor can run; gather instructions are in the level itself."""
+    return [way for way in native.WAYS if way == "gathered" or native.WAYS[way] <= native.cpu_flags()]
+
+
 LEVELS = [v for v in native.usable_levels() if os.path.exists(f"{native.cache_folder()}/host-{v}.bin")]
-LEVELS += [v + GATHERING for v in LEVELS if v == "x86-64-v4"]
+LEVELS += [f"{SECOND} {way}" for way in _ways() if SECOND in LEVELS]
 
 
 def load(level):
-    name = level.removesuffix(GATHERING)
+    name, *ways = level.split()
     library = native.load(f"{native.cache_folder()}/host-{name}.bin", name)
-    library.gathers = name != level
+    library.ways = ways
     return library

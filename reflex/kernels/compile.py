@@ -40,8 +40,9 @@ def compile_stem(stem):
     entries = dict(export.EXPORTS)
     tables = getattr(source, "TABLES", {})
     goal = target.current()
+    features = f"{goal.features},{getattr(source, 'FEATURES', '')}".strip(",")  # a file's own are asked for at run time
     machine = llvm.Target.from_triple(goal.triple).create_target_machine(
-        cpu=goal.cpu, features=goal.features, opt=3, reloc="pic", codemodel="small"
+        cpu=goal.cpu, features=features, opt=3, reloc="pic", codemodel="small"
     )
     whole = None
     for name, (function, fast) in entries.items():

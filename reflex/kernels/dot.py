@@ -1,24 +1,27 @@
 """Dot products of weight rows with a tile of tokens, generated from a block format's LANES record.
 
 Activations are rows of 256-element groups, quantized to signed bytes (`QUANTIZED_GROUP` bytes each):
-    int8 code[256], float32 scale[16], float32 sum[16]
-where a scale belongs to 16 codes and a sum is scale x (sum of those codes). The last group of a row may be partly
-filled. Every tile size adds the same terms in the same order, so a token's result does not depend on the tile it is in.
+    int8 code[256], float32 scale[16], float32 sum[16], int8 turned[256]
+where a scale belongs to 16 codes, a sum is scale x (sum of those codes), and `turned` are the codes in the turned order of
+quant/lanes.py. The last group of a row may be partly filled. Every tile size adds the same terms in the same order, so a token's
+result does not depend on the tile it is in.
 """
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ..quant.lanes import Group, sign_masks
 from .intrinsics import I64, f32, i64
-from .points import Points
+from .points import GATHERED, LOADED, PERMUTED, Points
 from .target import current
 from .vector import LANES, V8F, Vectors, vector
 
-QUANTIZED_GROUP = 384
-SCALES, SUMS = 256, 320
+QUANTIZED_GROUP = 640
+SCALES, SUMS, TURNED = 256, 320, 384
 LINE = 64  # bytes of a cache line
 AHEAD = 4096  # bytes: the hardware does not look beyond a page of 4096, and a row is often shorter
+TURNS = 2  # of groups that indices are made ahead, a power of two
 FEW = 4  # tokens; with more, arithmetic takes longer than memory
 
 
@@ -33,8 +36,8 @@ class Tile:
     For each row, `row(weights, x, accumulators)` adds the products to an accumulator per token.
     """
 
-    def __init__(self, v, tokens, arguments, gathers=False):
-        self.v, self.tokens, self.gathers = v, tokens, gathers
+    def __init__(self, v, tokens, arguments, way=LOADED):
+        self.v, self.tokens, self.way = v, tokens, way
         weights, self.row_bytes, self.rows, x, self.stride, groups, tail, out, self.out_stride, self.bias = arguments
         self.counts = groups, tail  # of a row; hidden in it, or LLVM makes a copy of the code for rows without any
         self.weights, self.out = v.pointer(weights), v.pointer(out)
@@ -62,8 +65,9 @@ class Tile:
                 v.store(b.fadd(v.sum(b.load(accumulator)), bias), out)
 
 
-def _part(v, record, group, count, x, lane, accumulators):
-    """acc[t] += (scale x codes + minimum) . x[t] over `count` sub-blocks: their activations at x[t], scales and sums at lane[t]."""
+def _part(v, record, group, count, x, lane, accumulators, turned=False):
+    """acc[t] += (scale x codes + minimum) . x[t] over `count` sub-blocks: their activations at x[t], scales and sums at lane[t].
+    turned: codes come in the turned order; all of a group then."""
     b, lanes = v.b, LANES * v.subs
     kind, minimums = group.scales.type, group.minimums
     bias = 128.0 if record.signed and v.biased else float(group.bias)
@@ -78,6 +82,9 @@ def _part(v, record, group, count, x, lane, accumulators):
         elif bias:  # a power of two: the bits of the sum are those of a product with the biased scale
             term = v.fit(b.fmul(group.scales, v.load(v.at(at, SUMS), kind)), lanes)
             b.store(v.fma(term, v.const(term.type, -bias), b.load(accumulators[t])), accumulators[t])
+    if turned:
+        _turned(v, record, group, x, scaled, accumulators)
+        return
     for i in range(0, count, v.subs):
         width = min(v.subs, count)
         codes = group.codes(i, width)
@@ -85,6 +92,23 @@ def _part(v, record, group, count, x, lane, accumulators):
             value = v.fit(_codes_dot(v, record, codes, v.load(v.at(at, 32 * i), codes.type)), lanes)
             scale = v.fit(v.fours(scaled[t], 2 * i, 2 * width), lanes)
             b.store(v.fma(value, scale, b.load(accumulators[t])), accumulators[t])
+
+
+def _turned(v, record, group, x, scaled, accumulators):
+    """Products by codes in the turned order, of which two vectors have the same scales lane by lane."""
+    b, negative = v.b, group.signs and sign_masks(v, group.signs)
+    for h in range(0, 2, v.subs):
+        for side in (0, 1):
+            units = [4 * side + h, 4 * side + 2 + h]
+            codes = [group.codes(i, v.subs) for i in units]
+            lanes = [8 * h + k // 2 * 2 + side for k in range(LANES * v.subs)]
+            for t, at in enumerate(x):
+                ints = None
+                for i, code in zip(units, codes, strict=True):
+                    value = v.load(v.at(at, TURNED + 32 * i), code.type)
+                    value = v.negated(value, negative(i, v.subs)) if negative else value
+                    ints = v.dot_bytes(code, value, ints)
+                b.store(v.fma(v.signed_floats(ints), v.pick(scaled[t], lanes), b.load(accumulators[t])), accumulators[t])
 
 
 def _codes_dot(v, record, codes, x):
@@ -121,29 +145,69 @@ def _ask_ahead(v, p, nbytes, tokens):
 def _reader(v, record, tile):
     """Function (address of a group) -> the group."""
     if record.indices is None:
-        return lambda p: record.group(v, p)
-    points = Points(v, tile.gathers)
-    if tile.gathers or record.scalars:
-        return lambda p: record.group(v, p, points, (record.indices if tile.gathers else record.scalars)(v, p))
-    return _indices_ahead(v, record, tile, points)
+        return (lambda p: record.permuted(v, p, Points(v, PERMUTED))) if tile.way == PERMUTED else lambda p: record.group(v, p)
+    points = Points(v, tile.way)
+    indices = {PERMUTED: record.words, GATHERED: record.gathers, LOADED: record.scalars}[tile.way]
+
+    def own(p):
+        return record.group(v, p, points, indices(v, p))
+
+    read = own if indices else _indices_ahead(v, record, tile, points)
+    return _group_ahead(v, record, tile, read) if v.target.registers == 32 and tile.tokens == 1 else read
+
+
+def _following(v, record, tile, groups=1):
+    """Function (address of a group) -> that of the next one or of one some groups further, into the next row where a row ends; of
+    the last one instead of any behind it."""
+    last = v.b.gep(tile.weights, [v.b.sub(v.b.mul(tile.rows, tile.row_bytes), v.const(i64, record.group_bytes))])
+
+    def following(p):
+        after = v.at(p, groups * record.group_bytes)
+        return v.b.select(v.b.icmp_unsigned(">", after, last), last, after)
+
+    return following
+
+
+def _group_ahead(v, record, tile, read):
+    """The same for groups whose codes are made in the turn before: a processor in which much waits for one group's codes has no
+    room for the next one's."""
+    following = _following(v, record, tile)
+
+    def of(p):
+        group = read(p)
+        return [group.scales, group.minimums, group.signs, *(group.codes(i, v.subs) for i in range(0, 8, v.subs))]
+
+    cells = [value and v.cell(value) for value in of(tile.weights)]
+
+    def read_ahead(p):
+        values = of(following(p))
+        before = [cell and v.b.load(cell) for cell in cells]
+        for value, cell in zip(values, cells, strict=True):
+            if cell:
+                v.b.store(value, cell)
+        scales, minimums, signs, *codes = before
+        return Group(scales, minimums, lambda i, count: codes[i // v.subs], signs=signs)
+
+    return read_ahead
 
 
 def _indices_ahead(v, record, tile, points):
-    """The same for indices that are written to memory in the turn before: a scalar read waits long for part of a vector that was
-    just stored."""
-    b, first = v.b, v.words(record.indices(v, tile.weights))
-    room = [v.space(2 * first.type.count) for _ in range(2)]
-    last = b.gep(tile.weights, [b.sub(b.mul(tile.rows, tile.row_bytes), v.const(i64, record.group_bytes))])
-    v.store(first, room[0])
-    now, then = (v.cell(where) for where in room)
+    """The same for indices that are written to memory some turns before: a scalar read waits long for part of a vector that was
+    stored only just, and processors begin with later turns long before they are done with one."""
+    b = v.b
+    following = [_following(v, record, tile, k) for k in range(TURNS + 1)]
+    size = 2 * record.indices(v, tile.weights).type.count
+    ring, mask = v.space(2 * TURNS * size), v.const(i64, 2 * TURNS * size - 1)
+    for k in range(TURNS):
+        v.store(v.words(record.indices(v, following[k](tile.weights))), v.at(ring, k * size))
+    turn = v.cell(v.const(i64, 0))
 
     def read(p):
-        here, there = b.load(now), b.load(then)
-        after = v.at(p, record.group_bytes)
-        v.store(v.words(record.indices(v, b.select(b.icmp_unsigned(">", after, last), last, after))), there)
-        b.store(there, now)
-        b.store(here, then)
-        words = v.hidden(here)
+        now = b.load(turn)
+        then = b.and_(b.add(now, v.const(i64, TURNS * size)), mask)
+        v.store(v.words(record.indices(v, following[TURNS](p))), v.at(ring, then))
+        b.store(b.and_(b.add(now, v.const(i64, size)), mask), turn)
+        words = v.hidden(v.at(ring, now))
         return record.group(v, p, points, lambda at, count: v.scalars(v.at(words, 2 * at), v.int16, count))
 
     return read
@@ -159,7 +223,7 @@ def quantized_rows(record, v, tile):
             p = b.gep(weights, [b.mul(g, v.const(i64, record.group_bytes))])
             x = [b.gep(q, [b.mul(g, v.const(i64, QUANTIZED_GROUP))]) for q in tile.x]
             _ask_ahead(v, p, record.group_bytes, tile.tokens)
-            _part(v, record, read(p), 8, x, x, accumulators)
+            _part(v, record, read(p), 8, x, x, accumulators, record.turned)
         if record.width < 8:
             rest = b.gep(weights, [b.mul(tile.groups, v.const(i64, record.group_bytes))])
             x = [b.gep(q, [b.mul(tile.groups, v.const(i64, QUANTIZED_GROUP))]) for q in tile.x]
@@ -201,7 +265,7 @@ def plain_rows(record, v, tile):
     tile.run(LANES, row)
 
 
-def tile_of(record, limit, name, gathers=False):
+def tile_of(record, limit, name, way=LOADED):
     """tile(tokens, weights, row_bytes, rows, x, stride, groups, tail, out, out_stride, bias): for 1 to `limit` tokens
     out[t][r] = row r . x[t] + bias[r].
 
@@ -219,7 +283,7 @@ def tile_of(record, limit, name, gathers=False):
             function = ir.Function(builder.module, kind, f"{name}_{tokens}")
             function.linkage = "internal"
             v = Vectors(ir.IRBuilder(function.append_basic_block("entry")))
-            make(record, v, Tile(v, tokens, function.args, gathers))
+            make(record, v, Tile(v, tokens, function.args, way))
             v.b.ret_void()
             with builder.goto_block(builder.append_basic_block(f"tokens_{tokens}")):
                 choice.add_case(ir.Constant(i64, tokens), builder.block)

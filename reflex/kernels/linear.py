@@ -9,6 +9,7 @@ from ..quant.types import TYPES
 from .dot import tile_of, tile_sizes
 from .export import helper
 from .intrinsics import call3, load_i64
+from .points import LOADED
 
 ROW_BLOCK = 16  # weight rows that stay in cache while all tokens pass over them
 ALIGNMENT = 32  # threads split outputs in multiples of a quantization block
@@ -36,19 +37,19 @@ def bias_from(bias, row):
     return bias + 4 * row if bias != 0 else 0
 
 
-def _tile_of(record, name, gathers=False):
+def _tile_of(record, name, way=LOADED):
     """(most tokens per tile, function computing rows for a tile)."""
     limit = tile_sizes() if hasattr(record, "group") else 4  # float32 activations are four times as many bytes to keep in cache
-    return limit, tile_of(record, limit, f"dot_{name}", gathers)
+    return limit, tile_of(record, limit, f"dot_{name}", way)
 
 
 # step: 0 weights, 1 bias or 0, 2 input, 3 output, 4 groups, 5 tail, 6 rows, 7 address of the token count, 8 bytes per weight row,
 # 9 bytes per input row, 10 bytes per output row; of decoded_kernel: 11 scratch, 12 scratch bytes per thread, 13 decoder, 14 columns
 
 
-def step_kernel(record, name, gathers=False):
+def step_kernel(record, name, way=LOADED):
     """linear(step, thread, threads) for a LANES record: each thread computes its share of the weight rows."""
-    limit, tile = _tile_of(record, name, gathers)
+    limit, tile = _tile_of(record, name, way)
 
     def linear(step, thread, threads):
         weights, bias, x, out = load_i64(step), load_i64(step + 8), load_i64(step + 16), load_i64(step + 24)

@@ -44,6 +44,8 @@ def environment(target):
     that it calls first, which takes as long again and gives larger and slower code.
     """
     name, features = target.cpu, target.features
+    if target.vnni:
+        features += ",+avx512vbmi,+gfni"  # of linear_permuted.py: Numba makes code, which is thrown away, of all that it sees
     if target.machine != platform.machine():  # numba first compiles for the machine it runs on, whatever the goal
         name, features = ("x86-64-v3", "") if platform.machine() == "x86_64" else ("generic", "")
     return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_OPT": "0"}

@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from .intrinsics import declare, f16, f32, half_to_single, has_halves, i8, i16, i32, i64
+from .permutes import Permutes
 from .target import current
 
 LANES = 8
@@ -35,11 +36,13 @@ class Vectors:
     bytes16 = V16B
     bytes32 = V32B
     bytes64 = vector(i8, 64)
+    longs8 = vector(i64)
 
     def __init__(self, builder):
         self.b = builder
         self.target = current()
         self.masks = {}
+        self.permutes = Permutes(self)  # only in kernels for processors that do
 
     # ---- constants, addresses, memory ----
     def const(self, kind, value):
@@ -103,9 +106,6 @@ class Vectors:
         mask = self.lane_mask(2 * lanes, (1 << lanes) - 1 << lanes)
         return self.b.fpext(self.b.bitcast(self.b.select(mask, high, low), vector(f16, 2 * lanes)), vector(f32, 2 * lanes))
 
-    def eighth(self, value):
-        return self.b.fmul(value, self.const(value.type, 0.125))
-
     def halves(self, pointer, stride, count=LANES):
         """`count` halves `stride` bytes apart, as float32 lanes."""
         if not has_halves():
@@ -135,23 +135,30 @@ class Vectors:
     def hidden(self, value, again=False):
         """The same value, of which LLVM knows nothing; again: not even that it is the same in every turn of a loop."""
         kind = ir.FunctionType(value.type, [value.type])
-        return self.b.asm(kind, "", "=r,0", [value], again)
+        register = "v" if isinstance(value.type, ir.VectorType) else "r"
+        return self.b.asm(kind, "", f"={register},0", [value], again)
 
-    def parts(self, value):
-        """Function (first, count) -> bits 32 x first to 32 x (first + count) of a vector as an integer. What is to be a mask is
-        cheaper read from memory than taken out, as LLVM would if it saw where it comes from."""
-        if self.target.vnni:
-            where = self.space(value.type.count * value.type.element.width // 8)
+    def bits_of(self, value):
+        """Function (first, count) -> 32 x count lanes of a mask: bits 32 x first and following of 32 bytes."""
+        if self.target.vnni:  # what is to be a mask is cheaper read from memory than taken out, as LLVM would if it saw its origin
+            where = self.space(32)
             self.store(value, where)
             where = self.hidden(where)
-            return lambda first, count: self.load(self.at(where, 4 * first), ir.IntType(32 * count))
+            flags = lambda k, n: self.load(self.at(where, 4 * k), ir.IntType(32 * n))  # noqa: E731
+            return lambda first, count: self.b.bitcast(flags(first, count), vector(ir.IntType(1), 32 * count))
 
         def part(first, count):
-            kind = ir.IntType(32 * count)
-            size = value.type.count * value.type.element.width // kind.width
-            return self.b.extract_element(self.b.bitcast(value, vector(kind, size)), ir.Constant(i32, first // count))
+            spread = self.pick(value, [4 * first + k // 8 for k in range(32 * count)])
+            bit = self.vector(spread.type, [1 << k % 8 for k in range(32 * count)])
+            return self.b.icmp_unsigned("==", self.b.and_(spread, bit), bit)
 
         return part
+
+    def negated(self, value, mask):
+        """Signed bytes, those under a mask negated."""
+        if self.target.vnni or self.target.machine != "x86_64":
+            return self.b.select(mask, self.b.sub(self.const(value.type, 0), value), value)
+        return self._sign(value, self.b.or_(self.b.sext(mask, value.type), self.const(value.type, 1)))
 
     def lane_mask(self, count, bits):
         """Constant lanes of a mask that LLVM does not know, or it would take the broadcasts for shuffles."""
@@ -211,6 +218,14 @@ class Vectors:
         value = ir.Constant(vector(scalars[0].type, len(scalars)), UNDEF)
         for i, scalar in enumerate(scalars):
             value = self.b.insert_element(value, scalar, ir.Constant(i32, i))
+        return value
+
+    def runs(self, scalars, starts, count):
+        """Lanes that are the scalar whose start, in ascending order, is the last not behind them."""
+        value = self.splat(scalars[0], count)
+        for scalar, start in zip(scalars[1:], starts[1:], strict=True):
+            behind = ir.Constant(vector(ir.IntType(1), count), [int(k >= start) for k in range(count)])
+            value = self.b.select(behind, self.splat(scalar, count), value)
         return value
 
     def pair(self, low, high):
@@ -313,11 +328,6 @@ class Vectors:
             entries = [self.b.select(clear, low, high) for low, high in zip(entries[::2], entries[1::2], strict=True)]
         return entries[0]
 
-    def flipped(self, codes, bits, about):
-        """`about` - code where the code's bit of an integer is set."""
-        negative = self.b.bitcast(bits, vector(ir.IntType(1), codes.type.count))
-        return self.b.select(negative, self.b.sub(self.const(codes.type, about), codes), codes)
-
     def flags(self, bits, kind, value):
         """Lanes of a kind: `value` where the lane's bit of an integer is set, else 0."""
         return self.masked(self.b.bitcast(bits, vector(ir.IntType(1), kind.count)), kind.element, value)
@@ -381,12 +391,14 @@ class Vectors:
         """Sub-blocks of 32 codes that one byte vector holds: two with 512-bit registers."""
         return 2 if self.target.vnni else 1
 
-    def dot_bytes(self, u, s):
-        """Unsigned by signed bytes: int32 sums of four neighbours. Products must fit 15 bits in pairs."""
+    def dot_bytes(self, u, s, into=None):
+        """Unsigned by signed bytes: int32 sums of four neighbours, added to `into`. Products must fit 15 bits in pairs."""
         b = self.b
         if self.target.vnni:
             ints, name = vector(i32, u.type.count // 4), f"llvm.x86.avx512.vpdpbusd.{8 * u.type.count}"
-            return b.call(declare(b, name, ints, [ints, u.type, u.type]), [self.const(ints, 0), u, s])
+            return b.call(declare(b, name, ints, [ints, u.type, u.type]), [into or self.const(ints, 0), u, s])
+        if into is not None:
+            return b.add(into, self.dot_bytes(u, s))
         if self.target.avx2:
             return self._madd(u, s, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
         if self.target.machine == "x86_64":

@@ -68,19 +68,21 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    scales, high = _scales(v, p), nibbles_in_turn(v, v.load(v.at(p, 32), v.bytes16))
+    scales, high = _scales(v, p), v.b.zext(v.load(v.at(p, 32), v.words8), v.longs8)
     points = points_of(reader, eighths(), 8, indices)
-    up = v.b.icmp_unsigned("<", high, v.const(high.type, 8))
 
     def codes(i, count):
         """Nine more than the eighths: a point's eight, and one up or down."""
-        shifts = v.masked(v.slice(up, 4 * i, 4 * count), v.int64, 0x0202020202020202)
+        own = v.slice(high, i % 2 * 4, 4 * count)
+        down = v.b.and_(own, v.const(own.type, 8 << i // 2 * 4))
+        up = v.b.icmp_unsigned("==", down, v.const(down.type, 0))
+        shifts = v.masked(up, v.int64, 0x0202020202020202)
         return v.b.or_(points(i, count), v.b.bitcast(shifts, v.bytes(32 * count)))
 
     return Group(scales, v.b.fmul(scales, v.const(scales.type, -9.0)), codes)
 
 
-LANES = Large(56, _group, indices=_indices)
+LANES = Large(56, _group, indices=_indices, gathers=_indices)
 
 
 def _table():

@@ -70,7 +70,7 @@ def _scales(v, words, p):
     return v.twice(scales), v.twice(v.b.fmul(scales, shifts))
 
 
-LANES = Large(50, _group, indices=_indices)
+LANES = Large(50, _group, indices=_indices, gathers=_indices)
 
 
 def _fragment(ptx, base, function):

@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised, sixteen_nibbles
+from .lanes import Group, Large, odd_scales, points_of, sixteen_nibbles, turned_octets
 from .stream import Stream, entries, unaligned
 
 
@@ -51,11 +51,11 @@ def _indices(v, p):
 
 def _group(v, p, reader, indices):
     scales = odd_scales(v, sixteen_nibbles(v, v.at(p, 74)), v.half_splat(p, 16), 0.125)
-    points = points_of(reader, raised(grids.iq2_s()), 8, indices)
-    return Group(scales, None, flipped(v, points, plain_signs(v, v.at(p, 34))), bias=RAISE)
+    points = points_of(reader, grids.iq2_s(), 8, indices)
+    return Group(scales, None, points, signs=turned_octets(v, v.load(v.at(p, 34), v.bytes32)))
 
 
-LANES = Large(82, _group, indices=_indices)
+LANES = Large(82, _group, indices=_indices, gathers=_indices)
 
 
 def _fragment(ptx, base, function):

@@ -9,7 +9,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, even_signs, flipped, odd_scales, points_of, raised, sixteen_nibbles
+from .lanes import Group, Large, even_signs, odd_scales, permuted_signs, points_of, sixteen_nibbles
 from .stream import Stream, entries, unaligned
 
 
@@ -48,12 +48,15 @@ def _indices(v, p):
 def _group(v, p, reader, indices):
     scales = odd_scales(v, sixteen_nibbles(v, v.at(p, 66)), v.half_splat(p, 16), 0.125)
     words = v.load(v.at(p, 2), v.words32)
-    points = points_of(reader, raised(grids.iq2_xs()), 8, indices)
-    signs = even_signs(v, v.b.lshr(words, v.const(words.type, 9)))
-    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
+    points = points_of(reader, grids.iq2_xs(), 8, indices)
+    if reader.permutes:
+        signs = permuted_signs(v, v.permutes.multishift(words, [9, 25, 41, 57, 0, 0, 0, 0] * 8), reader)
+    else:
+        signs = even_signs(v, v.b.trunc(v.b.lshr(words, v.const(words.type, 9)), v.bytes32))
+    return Group(scales, None, points, signs=signs)
 
 
-LANES = Large(74, _group, indices=_indices)
+LANES = Large(74, _group, indices=_indices, words=lambda v, p: ([v.load(v.at(p, 2), v.words32)], [[]]), gathers=_indices)
 
 
 def _fragment(ptx, base, function):

@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
+from .lanes import Group, Large, low_words, odd_scales, permuted_signs, points_of, scales_and_signs
 from .stream import Stream, entries, unaligned
 
 
@@ -56,12 +56,23 @@ def _scalars(v, p):
 
 
 def _group(v, p, reader, indices):
-    scales, signs = scales_and_signs(v, v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2)), p, 0.125)
-    points = points_of(reader, raised(grids.iq2_xxs()), 8, indices)
-    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
+    if reader.permutes:
+        raw = v.load(v.at(p, 2), v.bytes64)
+        codes = v.b.bitcast(v.permutes.multishift(raw, [60, 0, 0, 0] * 16), v.ints16)
+        scales = odd_scales(v, codes, v.half_splat(p, 16), 0.125)
+        signs = permuted_signs(v, v.permutes.multishift(raw, [32, 39, 46, 53, 0, 0, 0, 0] * 8), reader)
+    else:
+        words = v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2))
+        scales, signs = scales_and_signs(v, words, p, 0.125, reader)
+    points = points_of(reader, grids.iq2_xxs(), 8, indices)
+    return Group(scales, None, points, signs=signs)
 
 
-LANES = Large(66, _group, indices=_indices, scalars=_scalars)
+def _words(v, p):
+    return low_words(v, v.load(v.at(p, 2), v.bytes64), 8), [[]]
+
+
+LANES = Large(66, _group, indices=_indices, scalars=_scalars, words=_words)
 
 
 def _fragment(ptx, base, function):

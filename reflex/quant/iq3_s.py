@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, flipped, odd_scales, plain_signs, points_of, raised
+from .lanes import Group, Large, low_words, odd_scales, points_of, turned_octets
 from .stream import Stream, entries, unaligned
 
 
@@ -49,11 +49,20 @@ def _indices(v, p):
 def _group(v, p, reader, indices):
     codes = v.splat(v.load(v.at(p, 106), v.int32), 16)
     scales = odd_scales(v, v.b.lshr(codes, v.vector(codes.type, [4 * (k // 2) for k in range(16)])), v.half_splat(p, 16))
-    points = points_of(reader, raised(grids.iq3_s()), 4, indices)
-    return Group(scales, None, flipped(v, points, plain_signs(v, v.at(p, 74))), bias=RAISE)
+    points = points_of(reader, grids.iq3_s(), 4, indices)
+    return Group(scales, None, points, signs=turned_octets(v, v.load(v.at(p, 74), v.bytes32)))
 
 
-LANES = Large(110, _group, indices=_indices)
+def _words(v, p):
+    high = v.load(v.at(p, 66), v.int64)
+    return low_words(v, v.load(v.at(p, 2), v.bytes64), 4), [[v.permutes.extracted(high, 0x0F0F0F0F0F0F0F0F << k)] for k in (0, 4)]
+
+
+def _octets(v, p):
+    return v.load(v.at(p, 2), v.bytes64), v.load(v.at(p, 66), v.int64)
+
+
+LANES = Large(110, _group, indices=_indices, words=_words, gathers=_octets)
 
 
 def _fragment(ptx, base, function):

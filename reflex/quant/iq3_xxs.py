@@ -9,7 +9,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 
 from . import codebook, fields, grids
 from .fragment import Fragment
-from .lanes import RAISE, Group, Large, flipped, points_of, raised, scales_and_signs
+from .lanes import Group, Large, low_words, points_of, scales_and_signs
 from .stream import Stream, entries, unaligned
 
 
@@ -49,12 +49,16 @@ def _scalars(v, p):
 
 
 def _group(v, p, reader, indices):
-    scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25)
-    points = points_of(reader, raised(grids.iq3_xxs()), 4, indices)
-    return Group(scales, None, flipped(v, points, signs), bias=RAISE)
+    scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25, reader)
+    points = points_of(reader, grids.iq3_xxs(), 4, indices)
+    return Group(scales, None, points, signs=signs)
 
 
-LANES = Large(98, _group, indices=_indices, scalars=_scalars)
+def _words(v, p):
+    return low_words(v, _indices(v, p), 4), [[], []]
+
+
+LANES = Large(98, _group, indices=_indices, scalars=_scalars, words=_words, gathers=lambda v, p: (_indices(v, p), None))
 
 
 def _fragment(ptx, base, function):

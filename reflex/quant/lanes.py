@@ -4,6 +4,10 @@ A weight is scale x code + minimum, with one scale and minimum per 16 codes (for
 vector builder of the build side (reflex/kernels/vector.py); nothing here imports it, so a format file stays plain data
 and arithmetic. A format file binds the name LANES to one of the four records below; kernels find it by enumerating the
 folder. Kernels ask for the codes of one sub-block, or of two neighbours (an even one first) where registers are wide.
+
+Formats that can give their codes in any order give them in the turned one: unit 2 k + h of 32 codes has codes 8 k to 8 k + 7 of
+sub-blocks 4 h to 4 h + 3. Then units 0 and 2, 4 and 6, 1 and 3, 5 and 7 belong to the same scales lane by lane, and their products
+add up as integers: half of the arithmetic around a dot product.
 """
 
 GROUP = 256  # weights per group
@@ -12,13 +16,16 @@ SUB = 32  # weights per sub-block
 
 class Group:
     """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i, count)`
-    gives the 32 x count bytes of the sub-blocks from i on. Codes that stand for code - bias, a power of two, have no minimums."""
+    gives the 32 x count bytes of the sub-blocks from i on. Codes that stand for code - bias, a power of two, have no minimums.
+    signs: of codes in the turned order, those that count negative: a bit for each in that order, 32 bytes, or 64 bytes of planes
+    (`sign_masks`); None: none does."""
 
-    def __init__(self, scales, minimums, codes, bias=0):
+    def __init__(self, scales, minimums, codes, bias=0, signs=None):
         self.scales = scales
         self.minimums = minimums
         self.codes = codes
         self.bias = bias
+        self.signs = signs
 
 
 class Small:
@@ -30,7 +37,7 @@ class Small:
     """
 
     width = 1  # sub-blocks per block
-    indices = None
+    indices, turned = None, False
 
     def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False, scales=None):
         self.nbytes = nbytes
@@ -60,36 +67,47 @@ class Small:
 class Wide:
     """Blocks of 64 or 128, `width` sub-blocks each: rows may end in the middle of a group, at the end of a block.
 
-    part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on."""
+    part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on. turned(v, pointer) -> Group of a whole
+    group in the turned order, where a format can; permuted: the same as Large's."""
 
     signed = False
-    indices = None
+    indices = words = None
 
-    def __init__(self, nbytes, width, part):
+    def __init__(self, nbytes, width, part, turned=None, permuted=None):
         self.nbytes = nbytes
         self.width = width
         self.group_bytes = 8 // width * nbytes
         self.part = part
-
-    def group(self, v, p):
-        return self.part(v, p, 8)
+        self.turned = turned is not None
+        self.permuted = permuted
+        self.group = turned or (lambda v, p: part(v, p, 8))
 
 
 class Large:
     """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group.
 
     Where codes are points of a table: indices(v, pointer): all indices of the group as lanes of 8 or 16 bits; scalars(v, pointer):
-    function (first, count) -> indices as int64 values, where bytes of the block are indices by themselves. read then gets a
-    reader of tables and the one or the other as further arguments, for `points_of`."""
+    function (first, count) -> indices as int64 values, where bytes of the block are indices by themselves; words(v, pointer): lists
+    of registers of 32 words with the lowest 8 bits of indices, and for each the masks of their further bits. read then gets a
+    reader of tables and one of these as further arguments, for `points_of`; its codes are in the turned order.
+    gathers(v, pointer): indices as a vector of 16-bit lanes, or of points of four bytes (64 bytes, int64 of ninth bits or None),
+    where processors that gather fast have a kernel that does. Those that permute bytes have one where there are words,
+    or permuted(v, pointer, reader) -> Group, their own read."""
 
     width = 8
 
-    def __init__(self, nbytes, read, signed=False, indices=None, scalars=None):
+    def __init__(
+        self, nbytes, read, signed=False, indices=None, scalars=None, words=None, gathers=None, permuted=None, turned=False
+    ):  # fmt: skip
         self.nbytes = self.group_bytes = nbytes
         self.group = read
         self.signed = signed
         self.indices = indices
         self.scalars = scalars
+        self.words = words
+        self.gathers = gathers
+        self.permuted = permuted
+        self.turned = turned or indices is not None
 
 
 class Plain:
@@ -101,31 +119,27 @@ class Plain:
         self.load_one = load_one
 
 
-RAISE = 64  # what makes signed points of a grid unsigned: their products by bytes still fit 15 bits in pairs
-
-
-def raised(table, by=RAISE):
+def raised(table, by):
     """Signed bytes plus a number, as unsigned ones."""
     return bytes(code + by & 255 for code in table)
 
 
 def points_of(reader, table, size, indices):
-    """Function (i, count) -> the bytes of sub-blocks from i on, points of `size` bytes from a table; reader, indices: as Large
-    hands them over."""
-    each, v = 32 // size, reader.v
-    if reader.gathers:
-        return lambda i, count: reader.at(table, size, v.slice(indices, each * i, each * count))
-    return lambda i, count: reader.at(table, size, indices(each * i, each * count))
+    """Function (i, count) -> the bytes of the turned units from i on, points of `size` bytes from a table; reader, indices: as
+    Large hands them over."""
+    return reader.units(table, size, indices)
 
 
-def flipped(v, points, signs):
-    """Function (i, count) -> raised points, negated where the bits of the integer signs(i, count) are set."""
-    return lambda i, count: v.flipped(points(i, count), signs(i, count), 2 * RAISE)
+def low_words(v, octets, size):
+    """Indices of points of `size` bytes, byte k of each 64 bits that of point k of a sub-block, as Large's `words` has them."""
+    runs = ([0, 1, 2, 3],) if size == 8 else ([0, 1, 2, 3], [4, 5, 6, 7])
+    picks = [[8 * m + k for m in range(8) for k in run for _ in (0, 1)] for run in runs]
+    return [v.b.bitcast(v.pick(octets, lanes), v.words32) for lanes in picks]
 
 
-def plain_signs(v, p):
-    """As `flipped` takes them: the bits from p on."""
-    return lambda i, count: v.load(v.at(p, 4 * i), v.bits(32 * count))
+def turned_octets(v, octets):
+    """Of 32 bytes, one for 8 weights each, those of the turned units one after another: as a Group has its signs."""
+    return v.pick(octets, [4 * m + k for k in range(4) for m in range(8)])
 
 
 def crumbs(v, p):
@@ -137,25 +151,50 @@ def crumbs(v, p):
 ODD = bytes(128 * (n.bit_count() & 1) for n in range(16))
 
 
-def even_signs(v, words):
-    """As `flipped` takes them, bytes of signs: of each 16-bit lane the seven lowest bits, and an eighth that makes the number of
-    negative signs even. It is bit 7 itself, whatever that is, turned where all eight are odd."""
-    signs = v.b.trunc(words, v.bytes(words.type.count))
+EVEN = bytes(n | (n.bit_count() & 1) << 7 for n in range(128))
+
+
+def even_signs(v, signs):
+    """As a Group has them, 32 bytes of signs: the seven lowest bits, and an eighth that makes the number of negative signs even.
+    It is bit 7 itself, whatever that is, turned where all eight are odd."""
     pairs = v.b.bitcast(signs, v.words_in(signs))
     folded = v.b.bitcast(v.b.xor(pairs, v.b.lshr(pairs, v.const(pairs.type, 4))), signs.type)
-    return v.parts(v.b.xor(signs, v.lookup(ODD, v.low_nibbles(folded))))
+    return turned_octets(v, v.b.xor(signs, v.lookup(ODD, v.low_nibbles(folded))))
 
 
-def scales_and_signs(v, words, p, unit):
+def permuted_signs(v, sevens, reader):
+    """The same where the processor permutes bytes, for four bytes of signs at the start of each 64 bits."""
+    return reader.planes(v.permutes.permuted_pair(EVEN, sevens))
+
+
+def apart(v, value):
+    """Each 32 of 256 bits at the start of 64, as 64 bytes."""
+    return v.b.bitcast(v.b.zext(v.b.bitcast(value, v.ints8), v.longs8), v.bytes64)
+
+
+def sign_masks(v, signs):
+    """Function (i, count) -> mask of the turned units from i on. Of 64 bytes of planes, bit 7 - k of a byte is for a code of units
+    2 k and 2 k + 1."""
+    if signs.type.count == 32:
+        return v.bits_of(signs)
+    bit = lambda i: v.const(signs.type, 128 >> i // 2)  # noqa: E731
+    return lambda i, count: v.b.icmp_unsigned("!=", v.b.and_(signs, bit(i)), v.const(signs.type, 0))
+
+
+def scales_and_signs(v, words, p, unit, reader):
     """Of eight words, one for 32 weights, with four times seven sign bits from bit 0 up and a scale in the last four: scales
-    times the half at p and `unit`, and signs as `flipped` takes them."""
+    times the half at p and `unit`, and signs as a Group has them."""
+    if reader.permutes:
+        sevens = v.permutes.multishift(apart(v, words), [0, 7, 14, 21, 0, 0, 0, 0] * 8)
+        codes = v.b.lshr(v.twice(words), v.const(v.ints16, 28))
+        return odd_scales(v, codes, v.half_splat(p, 16), unit), permuted_signs(v, sevens, reader)
     words = v.twice(words) if v.subs == 2 else words
     count = words.type.count
     scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.half_splat(p, count), unit)
     octets = v.b.bitcast(words, v.bytes(4 * count))
     pairs = v.pick(octets, [count // 2 * k + start + i for k in range(8) for start in (0, 0, 1, 2) for i in (0, 1)])
     pairs = v.b.bitcast(pairs, v.words32)
-    signs = even_signs(v, v.b.lshr(pairs, v.vector(pairs.type, [0, 7, 6, 5] * 8)))
+    signs = even_signs(v, v.b.trunc(v.b.lshr(pairs, v.vector(pairs.type, [0, 7, 6, 5] * 8)), v.bytes32))
     return (scales if count == 16 else v.twice(scales)), signs
 
 

@@ -8,7 +8,7 @@ value = d where the bit is set, otherwise -d
 
 from . import fields
 from .fragment import Fragment
-from .lanes import Group, Wide
+from .lanes import Group, Wide, apart, sign_masks, turned_octets
 from .stream import Stream, unaligned
 
 
@@ -36,7 +36,14 @@ def _part(v, p, count):
     return Group(step, v.b.fneg(step), codes)
 
 
-LANES = Wide(18, 4, _part)
+def _turned(v, p, reader=None):
+    step = v.half_runs([p, v.at(p, 18)], 8)
+    octets = v.join(*(v.load(v.at(p, o), v.bytes16) for o in (2, 20)))
+    bits = sign_masks(v, reader.planes(apart(v, octets)) if reader else turned_octets(v, octets))
+    return Group(step, v.b.fneg(step), lambda i, n: v.masked(bits(i, n), v.int8, 2))
+
+
+LANES = Wide(18, 4, _part, _turned, permuted=_turned)
 
 
 def _fragment(ptx, base, function):

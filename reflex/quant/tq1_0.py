@@ -48,18 +48,67 @@ def unpack(memory):
 
 
 def _group(v, p):
-    first, second = v.load(p, v.bytes32), v.load(v.at(p, 32), v.bytes16)
-    last = v.b.bitcast(v.splat(v.load(v.at(p, 48), v.int32), 4), v.bytes16)
-    sources = [first] * 5 + [v.join(second, second)] * 2 + [v.join(second, last)]
-    wide = [v.join(*pair) for pair in ((first, first), (first, sources[5]), (sources[6], sources[7]))]
-    wide = {0: wide[0], 2: wide[0], 4: wide[1], 6: wide[2]}
+    scales = v.half_splat(v.at(p, 52), 16)
+    return Group(scales, v.b.fneg(scales), _multiplied(v, p))
+
+
+def _permuted(v, p, reader):
+    scales = v.half_splat(v.at(p, 52), 16)
+    return Group(scales, v.b.fneg(scales), _looked_up(v, p))
+
+
+def _multiplied(v, p):
+    """Function (unit, count) -> digits, from the 64 bits that a unit has of each group of 32 values: eight bytes with their digits
+    0 to 4 one after another, eight of the second part with two digits or one, and of the last part twice the same four bytes."""
+
+    def octet(k, m):
+        if m < 5:
+            return v.load(v.at(p, 8 * k), v.int64)
+        if m < 7 or k < 2:
+            return v.load(v.at(p, 32 + 8 * (k % 2)), v.int64)
+        return v.b.mul(v.b.zext(v.load(v.at(p, 48), v.int32), v.int64), v.const(v.int64, 1 + (1 << 32)))
 
     def codes(i, count):
-        powers = [_POWERS[k] for part in _DIGITS[i : i + count] for k in part]
-        return _digits_of(v, sources[i] if count == 1 else wide[i], powers)
+        k, first = i // 2, i % 2 * 4
+        lanes = range(first, first + 4 * count)
+        starts = [first] + [m for m in (5, 7) if m in lanes and (m < 7 or k > 1)]
+        source = v.runs([octet(k, m) for m in starts], [m - first for m in starts], 4 * count)
+        powers = [_POWERS[digit] for m in lanes for digit in _digits_at(k, m)]
+        return _digits_of(v, v.b.bitcast(source, v.bytes(32 * count)), powers)
 
-    scales = v.half_splat(v.at(p, 52), 16)
-    return Group(scales, v.b.fneg(scales), codes)
+    return codes
+
+
+_DIGITS = [[(byte * power & 255) * 3 >> 8 for power in _POWERS] for byte in range(256)]
+_FOUR = bytes(sum(digit << 2 * j for j, digit in enumerate(row[:4])) for row in _DIGITS)  # of a byte: digit j from bit 2 j up
+_REST = bytes(row[4] | row[0] << 2 | row[2] << 6 for row in _DIGITS)  # digit 4, and others where neighbours of theirs are in _FOUR
+
+
+def _looked_up(v, p):
+    """The same from tables of a byte's digits; a matrix for every 64 bits brings two of their bits to the front."""
+    raw = v.permutes.first_bytes(p, 52)
+    four, rest = v.permutes.looked_up(_FOUR, raw), v.permutes.looked_up(_REST, raw)
+
+    def codes(i, count):
+        k = i // 2
+        first, second, last = range(8 * k, 8 * k + 8), range(32 + 8 * (k % 2), 40 + 8 * (k % 2)), range(48, 52)
+        octets = [*[first] * 4, [64 + o for o in first], second, second, [64 + o for o in second]]
+        starts = [0, 2, 4, 6, 0, *(2 * _digits_at(k, m)[0] for m in (5, 6)), 0]
+        if k > 1:
+            octets[7], starts[7] = [*(64 + o for o in last), *last], 2 * _digits_at(k, 7)[2]
+        source = v.permutes.chosen(four, rest, [o for octet in octets for o in octet])
+        return v.permutes.affine(source, [row for start in starts for row in (0, 0, 0, 0, 0, 0, 2 << start, 1 << start)], 0)
+
+    return codes
+
+
+def _digits_at(k, m):
+    """Which digit each two of values 8 k to 8 k + 7 of group m are."""
+    if m < 5:
+        return [m] * 4
+    if m < 7:
+        return [2 * (m - 5) + k // 2] * 4
+    return [4] * 4 if k < 2 else [2 * k - 4] * 2 + [2 * k - 3] * 2
 
 
 def _digits_of(v, source, powers):
@@ -74,7 +123,7 @@ def _digits_of(v, source, powers):
     return b.bitcast(b.or_(even, b.and_(odd, v.const(words.type, 0xFF00))), source.type)
 
 
-LANES = Large(54, _group)
+LANES = Large(54, _group, permuted=_permuted, turned=True)
 
 
 def _digits(ptx):

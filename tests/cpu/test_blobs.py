@@ -75,4 +75,24 @@ def test_manifest_describes_the_blobs():
 
 def test_processor_features_are_those_that_the_kernel_lists():
     named = {flag for levels in native.MACHINE_LEVELS.values() for _, flags in levels for flag in flags}
+    named |= {flag for flags in native.WAYS.values() for flag in flags}
     assert native.cpu_flags() & named == native.described_flags() & named
+
+
+@pytest.mark.parametrize(
+    ("flags", "kernels"),
+    [
+        ((), ("", "", "", "")),
+        (("avx512vbmi",), ("", "", "", "")),
+        (("avx512vbmi", "gfni"), ("", "_permuted", "_permuted", "_permuted")),
+        (("avx512_fp16", "avx512vbmi", "gfni"), ("_gathered", "_permuted", "_gathered", "_permuted")),
+    ],
+)
+def test_second_kernels_are_for_processors_that_have_all_they_need(monkeypatch, flags, kernels):
+    path = Path(f"{native.cache_folder()}/host-x86-64-v4.bin")
+    if not path.exists() or "x86-64-v4" not in native.usable_levels():
+        pytest.skip("no kernels for x86-64-v4 here")
+    library = native.load(str(path), "x86-64-v4")
+    monkeypatch.setattr(native, "cpu_flags", lambda: frozenset(flags))
+    names = [f"linear_q8_{name}" for name in ("IQ1_S", "IQ2_XXS", "IQ3_S", "Q1_0")]
+    assert [library.variant(name) for name in names] == [name + kernel for name, kernel in zip(names, kernels, strict=True)]

@@ -6,7 +6,7 @@ from fences import Fenced
 from levels import LEVELS, load
 from one_step import random_blocks
 
-from reflex.kernels.dot import QUANTIZED_GROUP, SCALES
+from reflex.kernels.dot import QUANTIZED_GROUP, SCALES, TURNED
 from reflex.quant.types import TYPES, row_bytes
 
 OUTPUTS = 3
@@ -27,8 +27,10 @@ def activations(tokens, columns, random):
     """Rows of quantized groups, without a page around them: [tokens, bytes]."""
     groups = -(-columns // 256)
     row = np.zeros((tokens, groups, QUANTIZED_GROUP), np.uint8)
-    row[..., :SCALES] = random.integers(-127, 128, (tokens, groups, SCALES), "int8").view(np.uint8)
-    row[..., SCALES:] = random.standard_normal((tokens, groups, 32), "float32").view(np.uint8)
+    codes = random.integers(-127, 128, (tokens, groups, SCALES), "int8").view(np.uint8)
+    row[..., :SCALES] = codes
+    row[..., SCALES:TURNED] = random.standard_normal((tokens, groups, 32), "float32").view(np.uint8)
+    row[..., TURNED:] = codes.reshape(tokens, groups, 8, 4, 8).swapaxes(2, 3).reshape(codes.shape)
     return row.reshape(tokens, -1)
 
 

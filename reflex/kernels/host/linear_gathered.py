@@ -6,8 +6,9 @@ A second kernel beside the first, for processors that gather fast (native.Librar
 from ...quant.lanes import Large
 from ..export import export
 from ..linear import formats, step_kernel
+from ..points import GATHERED
 from ..target import current
 
 for _name, _record in formats(Large):
-    if _record.indices and current().vnni:
-        export(step_kernel(_record, f"linear_q8_{_name}_gathered", gathers=True))
+    if _record.gathers and current().vnni:
+        export(step_kernel(_record, f"linear_q8_{_name}_gathered", GATHERED))

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..dot import QUANTIZED_GROUP, SCALES, SUMS
+from ..dot import QUANTIZED_GROUP, SCALES, SUMS, TURNED
 from ..export import export, helper
 from ..intrinsics import I64, f32, i8, i64, load_i64
 from ..linear import share
@@ -33,7 +33,10 @@ def quantize_block(typingctx, source, group, index):
             codes.append(v.join(*q))
             scales.append(scale)
             sums.append(b.fmul(b.sitofp(v.sum_int(b.add(*q)), f32), scale))
-        v.store(b.trunc(v.join(*codes), vector(i8, 32)), b.gep(group, [b.mul(index, ir.Constant(i64, 32))]))
+        codes = b.trunc(v.join(*codes), vector(i8, 32))
+        v.store(codes, b.gep(group, [b.mul(index, ir.Constant(i64, 32))]))
+        for k in range(4):
+            v.store(v.slice(codes, 8 * k, 8), v.at(b.gep(group, [b.mul(index, ir.Constant(i64, 8))]), TURNED + 64 * k))
         at = b.gep(group, [b.mul(index, ir.Constant(i64, 8))])
         v.store(v.gather(scales), v.at(at, SCALES))
         v.store(v.gather(sums), v.at(at, SUMS))
