@@ -251,3 +251,9 @@ def test_routers_of_a_token_are_the_same_in_every_company():
         some.grid = (1, -(-len(tokens) // 8))
         for token, row in zip(tokens, emulate(some)[8], strict=True):
             assert want.setdefault(token, row.tobytes()) == row.tobytes()
+
+
+def test_parts_of_latent_attention_add_up_the_same_in_one_block_and_in_several():
+    row = latent_attention.Latent(1, 600, 1, 8, 6)
+    found = [emulate(latent_attention.attend("", row, 3, apart))[1] for apart in (False, True)]
+    assert found[0].tobytes() == found[1].tobytes()

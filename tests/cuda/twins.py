@@ -147,7 +147,8 @@ def latent_append(grid, c, cells, pages, key_dim, layer_at):
 
 @twin("latent_attention")
 def latent_attention(
-    grid, q, out, cells, lists, positions, shared, branches, pages, heads, key_dim, value_dim, layer_at, scale
+    grid, q, out, cells, lists, positions, shared, branches, pages, partials, counters, splits, heads, key_dim, value_dim, layer_at,
+    scale,
 ):  # fmt: skip
     rows, first = int(cells[0]), int(cells[1])
     keys, _ = Cache(pages, layer_at, 1, key_dim, 0).get(first + rows)

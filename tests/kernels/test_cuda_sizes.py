@@ -239,7 +239,7 @@ GRIDS = {
     "head_join": lambda k, v: (v[3], "rows"),
     "head_transposed": lambda k, v: (ceil(v[7] + v[5] - v[6], k.threads), v[4], ceil(v[3], head_transposed.TOKENS)),
     "latent_append": lambda k, v: ("rows",),
-    "latent_attention": lambda k, v: (v[8], "rows"),
+    "latent_attention": lambda k, v: (v[11], v[10] if v[8] else 1, "rows"),
     "streams_(predict|correct|inject)": lambda k, v: (ceil(v[-1], k.threads), "rows"),
     "streams_level|sparsify": lambda k, v: ("rows",),
     "gate_heads": lambda k, v: ("heads", "rows"),

@@ -9,6 +9,7 @@ from .memory import EXPANDED_AT_ONCE, up
 from .parameters import Own, blocks
 
 MOST_DIMENSIONS = 1024  # kernels/cuda/latent_attention.py
+MOST_SPLITS = 32  # parts of the slots that a row sees
 THREADS, TOKENS = 128, 4  # kernels/cuda/head_transposed.py
 FLOATS = 1  # what expand_* makes of a weight
 
@@ -103,8 +104,16 @@ class LatentLowering(ExpertLowering):
         layer = Own(self._layer_at, step)
         self._add("latent_append", (self.rows,), (c, m.cells, m.pages, key_dim, layer))
         out = self._to(step.out, self.rows)
-        values = (q, out, m.cells, m.lists, m.positions, m.shared, m.branch, m.pages, heads, key_dim, value_dim, layer)
-        self._add("latent_attention", (heads, self.rows), (*values, float(args["scale"])))
+        splits = max(1, min(MOST_SPLITS, 2 * self.multiprocessors // heads))  # of any batch the same, and so its bits
+        spread, partials, counters = 1, 0, 0
+        most = max(1, 2 * self.multiprocessors // heads)  # rows whose parts have blocks of their own
+        if self.rows <= most and splits > 1:
+            spread = splits
+            partials = m.named(f"latent partials {heads} {value_dim}", 4 * most * heads * splits * (value_dim + 2))
+            counters = m.zeros(f"latent counters {heads}", 4 * most * heads)
+        state = (q, out, m.cells, m.lists, m.positions, m.shared, m.branch, m.pages, partials, counters, splits)
+        values = (*state, heads, key_dim, value_dim, layer, float(args["scale"]))
+        self._add("latent_attention", (heads, spread, self.rows), values)
 
 
 def words(numbers):

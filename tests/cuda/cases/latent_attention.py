@@ -38,11 +38,15 @@ def append(a, random):
     return Case(f"append {a.rows}x{a.key_dim}", "latent_append", (a.rows,), args, wanted, tolerance=0)
 
 
-def attend(label, a, emulate=True):
+def attend(label, a, splits=1, apart=False, emulate=True):
     wanted = a.result()
     state = [a.cells, a.lists(), a.positions, a.shared, a.branch, Addresses(a.stored(a.k, a.count))]
-    args = [a.q, numpy.full_like(wanted, numpy.nan), *state, a.heads, a.key_dim, a.latent_dim, LAYER_AT, a.scale]
-    return Case(label, "latent_attention", (a.heads, a.rows), args, {1: wanted}, tolerance=2e-5, emulate=emulate)
+    partials = numpy.full((a.rows * a.heads, splits, a.latent_dim + 2), numpy.nan, "f4")
+    counters = numpy.zeros(a.rows * a.heads, "u4")
+    sizes = [splits, a.heads, a.key_dim, a.latent_dim, LAYER_AT, a.scale]
+    args = [a.q, numpy.full_like(wanted, numpy.nan), *state, partials, counters, *sizes]
+    grid, result = (a.heads, splits if apart else 1, a.rows), {1: wanted, 9: counters}
+    return Case(label, "latent_attention", grid, args, result, tolerance=2e-5, emulate=emulate)
 
 
 def cases():
@@ -52,6 +56,9 @@ def cases():
     yield attend("one slot", Latent(1, 0, 2, 24, 16))
     yield attend("two tiles", Latent(1, 300, 1, 40, 32, peak=3.0))
     yield attend("rows", Latent(3, 254, 2, 40, 32))
+    long = Latent(2, 700, 2, 24, 16, peak=3.0)
+    for splits, apart in ((2, False), (2, True), (5, True), (5, False)):
+        yield attend(f"{splits} parts{' apart' * apart}", long, splits, apart)
     yield attend("wide", Latent(1, 5, 1, 576, 512))
     yield attend("branches", Latent(4, 40, 1, 24, 16, branches=2))
     tree = {"shared": [20] * 3, "branch": [24, 24, 26], "positions": [20, 21, 22], "runs": [(), (), ((24, 26),)]}
@@ -59,7 +66,8 @@ def cases():
 
 
 def bench():
-    for rows, first in ((1, 2047), (512, 0)):
-        made = attend(f"{rows} behind {first}", Latent(rows, first, 16, 576, 512), emulate=False)
+    for rows, first, splits in ((1, 2047, 1), (1, 2047, 16), (1, 16383, 16), (512, 0, 16)):
+        label = f"{rows} behind {first}, {splits} parts"
+        made = attend(label, Latent(rows, first, 16, 576, 512), splits, rows == 1, emulate=False)
         made.bytes = 2 * 576 * (first + rows)
         yield made
