@@ -420,6 +420,8 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
             elif kernel.name.startswith("attention_tree"):
                 assert values[26] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
                 trees.add((kernel.name, values[25]))
+            elif kernel.name == "latent_attention":
+                found.add(("latent", values[10]))
             elif kernel.name != "select":
                 found.add(kernel.name)
         assert len(trees) == any(tree or not tiled for tiled in on_tiles)
