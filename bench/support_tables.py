@@ -148,7 +148,7 @@ def checks():
     measured = record.read("families*")
     if not measured:
         return text + "- On a card: *not measured yet*.\n"
-    where, goal = ", ".join(measured_on([result]) for result in measured), measured[0]["goal"]
+    where, goal = " ".join(dict.fromkeys(measured_on([result]) for result in measured)), measured[0]["goal"]
     return (
         text
         + f"""- On a card: prompts of those lengths whole, and the longest token by token, of F16 and F32 files with weights of
