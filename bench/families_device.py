@@ -102,6 +102,7 @@ def judge(path, wanted, found, seed):
                 distance, gaps = explain(session.plan.file, session.plan.program, CONTEXT, ids, rows[row], GOAL)
                 session.close()
                 turned[key] = {"distance": distance, "gaps": gaps}
+    Path(path).unlink()
     return {"errors": errors, "turned over": turned}
 
 
@@ -214,21 +215,35 @@ def good(row):
 
 def collect(names, kinds, workers, seed):
     """{name: {kind: row}} of every model; prints a line when all kinds of a name are there."""
-    found, device = {name: {} for name in names}, Device()
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    found, device, judged = {name: {} for name in names}, Device(), {}
+
+    def note(name, kind, row):
+        found[name][kind] = row
+        if len(found[name]) == len(kinds):
+            print(line(name, found[name]), flush=True)
+
+    def settle(wait):
+        for key in [key for key, (verdict, _) in judged.items() if wait or verdict.done()]:
+            verdict, facts = judged.pop(key)
+            note(*key, verdict.result() | facts)
+
+    pools = (ProcessPoolExecutor(some, get_context("spawn")) for some in (workers, 2))
+    with tempfile.TemporaryDirectory() as folder, next(pools) as pool, next(pools) as judges:
         jobs = {pool.submit(make, name, kind, folder, seed): (name, kind) for name in names for kind in kinds}
         for job in as_completed(jobs):
             name, kind = jobs[job]
             try:
                 path, wanted, facts = job.result()
                 made, row = device(path, seed)
-                found[name][kind] = row if made is None else judge(path, wanted, made, seed) | row | facts
-                Path(path).unlink()
+                if made is None:
+                    note(name, kind, row)
+                else:
+                    judged[name, kind] = judges.submit(judge, path, wanted, made, seed), row | facts
             except Exception as error:
-                found[name][kind] = {"failed": f"no model: {type(error).__name__}: {error}".replace(folder, "")[:300]}
-            if len(found[name]) == len(kinds):
-                print(line(name, found[name]), flush=True)
+                note(name, kind, {"failed": f"no model: {type(error).__name__}: {error}".replace(folder, "")[:300]})
+            settle(False)
         device.stop()
+        settle(True)
     return found
 
 

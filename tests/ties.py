@@ -13,7 +13,7 @@ from reflex.backends.reference import Plan
 
 GOAL = 0.01  # standard deviations: of logits from the right ones, and of a gap that rounding may turn over
 LAST = 1.0  # standard deviations that are tried for a gap
-MOST = 4  # choices turned over together, at most
+MOST, TRIED = 3, 16  # choices turned over together, and ties tried for each of them, at most
 
 
 class Tie(NamedTuple):
@@ -25,7 +25,8 @@ class Tie(NamedTuple):
 
 
 class Turning(Plan):
-    """A reference plan that notes gaps below `limit` of every choice, the smallest in any case, and turns some `turned` over."""
+    """A reference plan that notes gaps below `limit` of every choice, each layer's smallest in any case (0: none at all), and turns
+    some over: `turned`."""
 
     def __init__(self, file, program, context, limit=GOAL, turned=()):
         super().__init__(file, program, context)
@@ -36,7 +37,7 @@ class Turning(Plan):
             step = self.program.steps[number]
             if step.op == "route":
                 logits = self.buffers[step.ins[0]]
-                self.ties += self._near(step, number, logits)
+                self.ties += self._near(step, number, logits) if self.limit else ()
                 for tie in self.turned:
                     if tie.step == number:
                         logits[tie.row, tie.expert] += np.float32(tie.more)
@@ -101,15 +102,13 @@ def explain(file, program, context, ids, found, goal=GOAL):
     while True:
         plan = Turning(file, program, context, goal, turned)
         distance = off(found, last_logits(plan, ids))
-        if distance < goal or len(turned) == MOST:
-            break
         known = {(tie.step, tie.row) for tie in turned}
-        best = None
-        for tie in sorted(plan.ties):
-            if tie.gap < goal and (tie.step, tie.row) not in known:
-                other = off(found, last_logits(Turning(file, program, context, goal, (*turned, tie)), ids))
-                best = min(best or (distance, None), (other, tie), key=lambda pair: pair[0])
-        if best is None or best[1] is None:
+        near = [tie for tie in sorted(plan.ties) if tie.gap < goal and (tie.step, tie.row) not in known][:TRIED]
+        if distance < goal or len(turned) == MOST or not near:
             break
-        turned = (*turned, best[1])
+        tried = [(off(found, last_logits(Turning(file, program, context, 0, (*turned, tie)), ids)), tie) for tie in near]
+        best, tie = min(tried)
+        if best >= distance:
+            break
+        turned = (*turned, tie)
     return distance, [tie.gap for tie in turned]
