@@ -19,7 +19,7 @@ from . import ptx
 from .attention_cache import over, page_of, share_of, tree_slot_at, tree_slots
 from .attention_inputs import half_pair
 from .exponential import exponential
-from .export import kernel
+from .export import device, kernel
 from .reductions import block_sum, warp_max, warp_sum
 
 THREADS = 256
@@ -44,6 +44,30 @@ def latent_append(c, cells, pages, key_dim, layer_at):
             source = int32(row * key_dim + at)
             ptx.st32(address, int64(2 * at), half_pair(c[source], c[int32(source + 1)]))
             at = int32(at + 2 * THREADS)
+
+
+@device
+def leave(partials, place, value_dim, mixed, top, total):
+    """A part's sums of values, its largest score and its sum of weights, where `take` finds them."""
+    for i in range(WORDS):
+        w = int32(2 * (cuda.threadIdx.x + i * THREADS))
+        if w < value_dim:
+            partials[int32(place + w)] = mixed[2 * i]
+            partials[int32(place + w + 1)] = mixed[2 * i + 1]
+    if cuda.threadIdx.x == 0:
+        partials[int32(place + value_dim)] = top
+        partials[int32(place + value_dim + 1)] = total
+
+
+@device
+def take(partials, place, value_dim, mixed):
+    for i in range(WORDS):
+        w = int32(2 * (cuda.threadIdx.x + i * THREADS))
+        if w < value_dim:
+            mixed[2 * i] = ptx.bits2f(ptx.ldcg32(partials, int32(place + w)))
+            mixed[2 * i + 1] = ptx.bits2f(ptx.ldcg32(partials, int32(place + w + 1)))
+    at = int32(place + value_dim)
+    return ptx.bits2f(ptx.ldcg32(partials, at)), ptx.bits2f(ptx.ldcg32(partials, int32(at + 1)))
 
 
 @kernel("FFIIIIILFUiiiiif", threads=THREADS)
@@ -90,13 +114,7 @@ def latent_attention(
                 mixed[i] = float32(0)
             if made:
                 place = int32((block * splits + part) * record)
-                top = ptx.bits2f(ptx.ldcg32(partials, int32(place + value_dim)))
-                total = ptx.bits2f(ptx.ldcg32(partials, int32(place + value_dim + 1)))
-                for i in range(WORDS):
-                    w = int32(2 * (tid + i * THREADS))
-                    if w < value_dim:
-                        mixed[2 * i] = ptx.bits2f(ptx.ldcg32(partials, int32(place + w)))
-                        mixed[2 * i + 1] = ptx.bits2f(ptx.ldcg32(partials, int32(place + w + 1)))
+                top, total = take(partials, place, value_dim, mixed)
             else:
                 begin, last, active = share_of(tiles, int32(1), part, splits)
                 start, stop = int32(begin * TILE), int32(min(int32((last + 1) * TILE), count))
@@ -149,14 +167,7 @@ def latent_attention(
                     start = int32(start + TILE)
             if apart and made == 0 and active > 1:
                 place = int32((block * splits + part) * record)
-                for i in range(WORDS):
-                    w = int32(2 * (tid + i * THREADS))
-                    if w < value_dim:
-                        partials[int32(place + w)] = mixed[2 * i]
-                        partials[int32(place + w + 1)] = mixed[2 * i + 1]
-                if tid == 0:
-                    partials[int32(place + value_dim)] = top
-                    partials[int32(place + value_dim + 1)] = total
+                leave(partials, place, value_dim, mixed, top, total)
                 ptx.fence_gpu()
                 cuda.syncthreads()
                 if tid == 0:
