@@ -90,7 +90,8 @@ class Products(Batch):
         outs = self._outs(record, rows)
         sizes = [self._size(step) for step in steps]
         columns = sizes[0][1]
-        norm = Own(self._weight(0), record.norm) if record.norm else 0
+        # without one, addresses that can be read: the compiler may load what no condition lets through, and forget it
+        norm = Own(self._weight(0), record.norm) if record.norm else source
         normed, eps = (1, record.norm.args["eps"]) if record.norm else (0, 0.0)
         source = source, norm, normed, float(eps), columns
         unpacked = any(self._is_unpacked(size) for size in sizes)
