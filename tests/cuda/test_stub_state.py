@@ -173,6 +173,14 @@ def test_nothing_of_a_damaged_file_counts(stub, facts, at):
     assert result["said"] == [["state", True, True, 0]] * 3 + [["state", False, True, 0]] and result["same"] == [True] * 3
 
 
+@pytest.mark.parametrize("name", ["mimo2", "deepseek2", "gemma2"])
+def test_heads_of_other_sizes(stub, facts, name):
+    """Keys wider than values, latent vectors, windows."""
+    tiny.write(name, facts["path"])
+    (result,) = stub.run((PREPARE + BACK).format(count=300, kind=None, **facts))
+    assert result["same"] == [True] * 2 and result["equal"] and result["by_threads"]
+
+
 def test_without_pinned_memory(stub, facts):
     (result,) = stub.run((PREPARE + BACK).format(count=600, kind=None, **facts), FAIL="cuMemHostAlloc:2")
     assert result["same"] == [True] * 3 and result["equal"] and result["by_threads"]

@@ -11,7 +11,7 @@ from .driver import call, word
 from .upload import NO_TIMING
 
 PARTS = 4  # pieces of a unit, which is copied at once (kernels/host/ring.py)
-SLOTS = 8  # units in the ring
+SLOTS = 12  # units in the ring: with 8 threads wait for them (docs/LOG.md)
 THREADS = 12  # most; as many as it takes to read the page cache as fast as a device takes it
 PREAD, YIELD = {"x86_64": 17, "aarch64": 67}, {"x86_64": 24, "aarch64": 124}  # system calls
 ENDED, DAMAGED = 1 << 30, 1 << 31  # statuses of a piece

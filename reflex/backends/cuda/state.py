@@ -109,17 +109,22 @@ class Store:
     def _runs(self, start, count, stored, page):
         """int64[n, 3]: where the first `count` of `stored` slots of a block at `start` lie without a gap, there and in a page:
         (place from `start` on, bytes, place from `page` on)."""
-        runs = []
-        if count == SLOTS == stored and self._is_page:
-            runs += start, slot_bytes(self.sections, True) * SLOTS, page + self._places[0]
-        else:
-            for at, place, section in self._parts(stored, start, True):
-                row = section.width * HALF
-                here, there, size = stored * row, SLOTS * row, count * row
-                place += page
-                for head in range(section.heads):
-                    runs += at + head * here, size, place + head * there
-        return (Int64 * len(runs))(*runs)
+        widths = {section.width for section in self.sections}
+        if self._is_page and len(widths) == 1:  # heads follow each other at one distance, there and in a page
+            row, heads = HALF * widths.pop(), sum(section.heads for section in self.sections)
+            if count == SLOTS == stored:
+                return (Int64 * 3)(start, heads * SLOTS * row, page)
+            runs = (Int64 * (3 * heads))()
+            runs[0::3] = range(start, start + heads * stored * row, stored * row)
+            runs[1::3] = [count * row] * heads
+            runs[2::3] = range(page, page + heads * SLOTS * row, SLOTS * row)
+            return runs
+        found = []
+        for at, place, section in self._parts(stored, start, True):
+            row = section.width * HALF
+            for head in range(section.heads):
+                found += at + head * stored * row, count * row, page + place + head * SLOTS * row
+        return (Int64 * len(found))(*found)
 
     def read_fixed(self, address):
         """Fixed sections to `address`."""
