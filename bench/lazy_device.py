@@ -37,29 +37,20 @@ COUNTS = "asked", "fetched", "guessed", "right", "bytes"  # of reflex.backends.c
 
 def logits(path, experts, most=""):
     """([logits of every length and step], facts of the lazy way)."""
-    found, facts, session = [], [], None
-    for length in LENGTHS:
-        if session is None:
-            file, _, session = open_model(path, "cuda", 2048, experts=experts, expert_memory=most)
+    found, facts = [], []
+    for length in LENGTHS:  # one that holds part of a prompt would compute fewer rows, by other kernels
+        file, _, session = open_model(path, "cuda", 2048, experts=experts, expert_memory=most)
         ids = (session.encode(WORDS) * 20)[:length]
         for step in range(STEPS):
             found.append(gpu_models.rows_of(session, ids) if not step else following(session, ids))
             ids.append(int(found[-1].argmax()))
-        if experts == "eager":
-            continue  # nothing is asked for: one session does for all
         asking = session.plan.experts
         counts = {"device_bytes": session.plan.device_bytes} if most else {}
         counts |= {name: getattr(asking, name) for name in COUNTS if asking}
         facts.append({"tokens": length, **counts})
-        session = close(session, file)
-    if session:
-        close(session, file)
+        session.close()
+        file.close()
     return found, facts
-
-
-def close(session, file):
-    session.close()
-    file.close()
 
 
 def following(session, ids):

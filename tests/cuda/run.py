@@ -18,6 +18,9 @@ class Addresses:
         return Addresses(a.copy() for a in self.arrays)
 
 
+ROOMIEST = 227 << 10  # bytes of shared memory that a block of any device may have
+
+
 class Case:
     """`args`: numpy arrays (the kernel may write them) and Python numbers. `wanted`: {index of an array argument: expected}.
 
@@ -26,6 +29,8 @@ class Case:
     """
 
     def __init__(self, label, kernel, grid, args, wanted, shared=0, tolerance=1e-5, cooperative=False, emulate=True):
+        if shared > ROOMIEST:
+            raise ValueError(f"{kernel}, case {label}: {shared} bytes of shared memory, and no block has more than {ROOMIEST}")
         self.label = label
         self.kernel = kernel
         self.grid = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]

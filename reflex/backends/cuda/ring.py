@@ -57,7 +57,7 @@ class Ring:
         state = (Int64 * (2 + 3 * count))()
         self._held, at = (units, state), native.address_of
         task = at(units), count, PARTS, at(state), self._pinned, SLOTS, self.unit_bytes, at(self._events), at(self._functions)
-        self._block[FAILED:] = (-1, *task, self._stream)
+        self._block[FAILED:] = [-1, *task, self._stream]
         self.begun = True
         self._do(BEGIN, len(self._ends))
 
