@@ -115,7 +115,7 @@ def device():
     head = ["Q4_K_M shapes", "cold system1, awake, ms", "asleep, ms", "decode, tok/s", "prompt 512, tok/s", "prompt 32, tok/s"]
     count = ours["speed"][0]["cold"]["awake"]["ms"]["n"]
     note = f"\n{ours['device']}; in brackets llama.cpp on the same card and files (llama-completion for one token without warm-up, "
-    apart = "" if peers[0]["commit"] == ours["commit"] else f", measured in another run, {peers[0]['date'][:10]}"
+    apart = another_run(ours, peers[0])
     note += f"llama-bench; default options{apart}). Cold: whole process, spawn to exit, and what a process takes that only makes a "
     note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
     note += "they cost what real ones do. "
@@ -129,6 +129,11 @@ def device():
     return table(head, rows) + note + measured_on([ours])
 
 
+def another_run(ours, theirs):
+    """What to say of a peer that was not measured together with us."""
+    return "" if theirs["commit"] == ours["commit"] else f", measured in another run, {theirs['date'][:10]}"
+
+
 def mixture():
     """A mixture of experts on a GPU, beside llama.cpp on the same card and file; what its first token takes lazily and eagerly."""
     results, peers, lazy = (record.read(name) for name in ("experts-device", "experts-device-llama", "lazy-device"))
@@ -138,7 +143,8 @@ def mixture():
     pairs = (ours["cold"]["awake"]["ms"], "awake_ms"), (ours["decode_100"], "decode_128"), (ours["prompt_512"], "prompt_512")
     cold, decode, prompt = (f"**{mine['median']:.0f}** ({theirs[peer]['median']:.0f})" for mine, peer in pairs)
     text = f"A mixture, Qwen3 30B-A3B shapes: cold system1, awake, {cold} ms, decode {decode} tokens/s, prompt 512 {prompt}. "
-    text += "Experts stay in the file until a router asks for them, where a prompt asks for few (`--experts lazy`, the default); "
+    text += f"In brackets llama.cpp{another_run(results[0], peers[0])}. Experts stay in the file until a router asks for them, "
+    text += "where a prompt asks for few (`--experts lazy`, the default); "
     text += "else all are uploaded at once:\n\n"
     rows = []
     for model in lazy[0]["models"]:
@@ -149,7 +155,7 @@ def mixture():
     text += table(["shapes", "tokens of the prompt", "lazy: first token, ms", "eager, ms", "times"], rows)
     count = lazy[0]["models"][0]["cold"]["5"]["lazy"]["first_ms"]["n"]
     text += f"\nFirst token: process start to the first byte of `generate`, awake; medians of {count}, in turn. The logits are the "
-    text += "same to the bit, also with device memory for a quarter of the experts (`--expert-memory`). "
+    text += "same to the bit, also with device memory for a quarter of the experts (`--expert-memory`). Files in memory (tmpfs). "
     return text + measured_on(lazy) + "\n"
 
 

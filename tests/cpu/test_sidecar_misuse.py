@@ -260,7 +260,7 @@ def test_other_types_methods_and_paths(running):
 
 NO_HTTP = [
     b"hello\r\n\r\n",
-    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/9.9\r\nConnection: close\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00",
     b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
     b"\r\n" * 50,
