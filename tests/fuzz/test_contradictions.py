@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 import tiny
-from changes import Entry, Tree
+from changes import Entry
 
 import reflex
 from reflex.errors import ReflexError
@@ -34,19 +34,6 @@ OPTIONAL = {  # tensors that a file of the family may lack, as llama.cpp has it
     "falcon-h1": {"output.weight", "ssm_norm.weight"},
     "nemotron_h_moe": {"output.weight"},
 }
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """files(name) -> the Tree of a tiny model, written once."""
-    folder, made = tmp_path_factory.mktemp("models"), {}
-
-    def tree(name):
-        if name not in made:
-            made[name] = Tree(tiny.write(name, folder / "m.gguf").read_bytes())
-        return made[name].copy()
-
-    return tree
 
 
 def number(kind, value):

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 import tiny
-from changes import Entry, Tree
+from changes import Entry
 
 import reflex
 from reflex import native
@@ -16,19 +16,6 @@ from reflex.open import open_model
 U32, F32, STRING, U64, I64, F64 = 4, 6, 8, 10, 11, 12
 CODES = {U32: "I", F32: "f", U64: "Q", I64: "q", F64: "d"}
 IDS = [3 + 7 * i % 250 for i in range(9)]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """files(name) -> the Tree of a tiny model, written once."""
-    folder, made = tmp_path_factory.mktemp("models"), {}
-
-    def tree(name):
-        if name not in made:
-            made[name] = Tree(tiny.write(name, folder / "m.gguf").read_bytes())
-        return made[name].copy()
-
-    return tree
 
 
 @pytest.fixture
