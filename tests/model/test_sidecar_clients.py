@@ -123,7 +123,9 @@ def test_other_errors_are_those_that_the_client_knows(client):
         client.models.retrieve("another")
 
 
-def test_a_busy_sidecar_is_a_rate_limit_and_the_client_tries_again(tmp_path):
+def test_a_busy_sidecar_is_a_rate_limit_and_the_client_tries_again(tmp_path, inside):
+    asked = {"model": "any", "messages": MESSAGES, "temperature": 0, "max_completion_tokens": 2}
+    expected = inside.generate(messages=MESSAGES, max_tokens=2)
     engine = ("--ctx", "512", "--backend", "cpu")
     with contextlib.ExitStack() as stack:
         found = stack.enter_context(sidecars.Running(tmp_path, real.locate("smollm2"), "--queue", "0", engine=engine))
@@ -132,14 +134,12 @@ def test_a_busy_sidecar_is_a_rate_limit_and_the_client_tries_again(tmp_path):
                 first = found.send("POST", "/v1/classify", {"prompt": "a", "labels": ["b"]})
                 sidecars.until(lambda: found.gauge("requests_running") == 1)
                 with pytest.raises(openai.RateLimitError) as caught:
-                    client.chat.completions.create(model="any", messages=MESSAGES)
+                    client.chat.completions.create(**asked)
                 assert caught.value.response.headers["retry-after"]
             first.close()
-            patient = client.with_options(max_retries=5)
-            assert (
-                patient.chat.completions.create(model="any", messages=MESSAGES, max_completion_tokens=2).usage.completion_tokens
-                == 2
-            )
+            answer = client.with_options(max_retries=5).chat.completions.create(**asked)
+            assert answer.choices[0].message.content == expected.text
+            assert answer.usage.completion_tokens == len(expected.token_ids)
 
 
 def test_models(client):
