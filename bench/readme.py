@@ -1,20 +1,21 @@
-"""Fills the tables of README.md and of pages in docs/ (decisions, errors, families, formats, sidecar): none is typed by hand.
+"""Writes what is generated of README.md and docs/: tables and figures within pages, and whole the pages of commands and of Python.
 
     python bench/readme.py            rewrite the pages
     python bench/readme.py --check    exit 1 when a page is not what the results say
 
 A block runs from `<!-- numbers: NAME -->` to `<!-- /numbers -->`; NAME is a function of the page's blocks. A block without
-results says so. Called by `make bench`; a test runs the check.
+results says so. Called by `make pages` and `make bench`; a test runs the check.
 """
 
 import ast
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import decision_tables, error_tables, picture, quantize_tables, record, sidecar_tables, support_tables
+from bench import decision_tables, deploy_tables, error_tables, picture, quantize_tables, record, sidecar_tables, support_tables
 from bench.record import MISSING, measured_on, table
 from reflex import arch
 from reflex.quant.types import TYPES
@@ -199,8 +200,9 @@ BLOCKS = {
 }
 
 
+WHOLE = {"api": "reflex.lab.page", "constrain": "reflex.constrain.page", "help": "reflex.cli.page", "worker": "reflex.worker.page"}
 PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, quantize_tables.FILE: quantize_tables.BLOCKS}
-PAGES |= error_tables.PAGES | support_tables.PAGES | sidecar_tables.PAGES
+PAGES |= deploy_tables.PAGES | error_tables.PAGES | support_tables.PAGES | sidecar_tables.PAGES
 
 
 def fill(text, blocks=BLOCKS):
@@ -211,13 +213,20 @@ def fill(text, blocks=BLOCKS):
     return BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]().rstrip()}\n{found[3]}", text)
 
 
+def texts():
+    """{page: the text that it should have} of every generated page."""
+    made = {page: fill(page.read_text(), blocks) for page, blocks in PAGES.items()}
+    return made | {record.ROOT / "docs" / f"{name}.md": import_module(module).text() for name, module in WHOLE.items()}
+
+
 def main():
-    stale = [page for page, blocks in PAGES.items() if fill(page.read_text(), blocks) != page.read_text()]
+    made = texts()
+    stale = [page for page, text in made.items() if page.read_text() != text]
     if "--check" in sys.argv[1:]:
         names = ", ".join(page.name for page in stale)
-        sys.exit(f"not what bench/results says: {names}; run: python bench/readme.py" if stale else 0)
+        sys.exit(f"not as it is made: {names}; run: python bench/readme.py" if stale else 0)
     for page in stale:
-        page.write_text(fill(page.read_text(), PAGES[page]))
+        page.write_text(made[page])
         print(f"wrote {page.name}", file=sys.stderr)
 
 
