@@ -26,7 +26,7 @@ from threading import Thread
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from reflex import native  # noqa: E402
+from reflex import native, stale  # noqa: E402
 from reflex.kernels.cuda import images, levels, ptxas  # noqa: E402
 from reflex.kernels.elf import executable  # noqa: E402
 from reflex.kernels.linker import PAGE, link  # noqa: E402
@@ -217,6 +217,12 @@ def sources_digest():
     return digest.hexdigest()
 
 
+def source_list():
+    """The text of cache/sources (reflex/stale.py)."""
+    files = {file.relative_to(ROOT).as_posix() for stem in stems() for file in sources(HOST / f"{stem}.py")}
+    return "".join(stale.line(ROOT, name) for name in sorted(files) if name.startswith("reflex/kernels/"))
+
+
 def build_host(chosen, blob):
     """Write a blob for every level; returns the manifest's entries."""
     entries = {}
@@ -270,6 +276,7 @@ def build(targets, jobs):
     for old in [path for part in (*BLOBS, CUDA) for path in CACHE.glob(f"{part}-*.bin")]:
         if old.name not in kept:
             old.unlink()
+    write_atomically(CACHE / stale.NAME, source_list().encode())
     write_atomically(CACHE / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
     print(f"precompile: {', '.join(targets)} in {time.perf_counter() - started:.1f} s")
 
@@ -290,10 +297,10 @@ def check():
     except (OSError, ValueError) as error:
         return [f"cache/manifest.json: {error}"]
     problems = []
-    stale = manifest["sources"] != sources_digest()
+    old = manifest["sources"] != sources_digest() or not (CACHE / stale.NAME).exists()
     if manifest.get("cuda"):
-        stale |= manifest["cuda_sources"] != images.sources_digest(cuda_compiler(manifest))
-    if stale:
+        old |= manifest["cuda_sources"] != images.sources_digest(cuda_compiler(manifest))
+    if old:
         problems.append("cache is older than the kernel sources: run python precompile.py")
     starter = manifest.get("starter")
     entries = [item for part in (*BLOBS, CUDA) for item in manifest.get(part, {}).items()]

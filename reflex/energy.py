@@ -5,9 +5,9 @@ of its updates to another; devices without one have their power sampled. Both ar
 is open the device is awake. Called for --energy alone; needs the package nvidia-ml-py.
 """
 
-import _thread
 import time
 
+from . import native
 from .backends import choice
 from .errors import DeviceError, InvalidInputError
 
@@ -68,7 +68,7 @@ class Samples(Counter):
     def __init__(self, nvml, handle, clock, sleep):
         self.joules, self.problem, self.over = 0.0, None, False
         super().__init__(nvml, handle, clock, sleep)
-        _thread.start_new_thread(self._run, (self.clock(), self.power()))
+        native.start_thread(self._run, (self.clock(), self.power()), "energy")
 
     def power(self):
         """Watts."""

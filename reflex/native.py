@@ -14,7 +14,7 @@ from posix import fstat as _fstat
 from posix import open as _open
 from posix import read as _read
 
-from .errors import KernelCacheError, OutOfMemoryError
+from .errors import InternalError, KernelCacheError, OutOfMemoryError, ReflexError
 
 MAGIC = b"RFXHOST1"
 CHECKSUM_KEY = 0x5246
@@ -151,16 +151,37 @@ def watch_thread():
         lost.watch()
 
 
+failed = []  # (what a thread was for, the exception) of threads that ended in one which nobody waits for
+
+
 def start_thread(function, arguments, where, *held):
-    """Run a function on a thread of its own; OutOfMemoryError where the system has none to give. `held`: locks that the thread was
-    to release."""
+    """Run a function on a thread of its own; OutOfMemoryError where the system has none to give. `where`: what it is for. `held`:
+    locks that the thread was to release. What it raises is raised by `raise_failed`."""
     try:
-        start_new_thread(function, arguments)
+        start_new_thread(_run, (function, arguments, where))
     except RuntimeError as error:
         for lock in held:
             lock.release()
         remedy = "use --threads 1, or raise the limits (ulimit -u, ulimit -v)"
         raise OutOfMemoryError("cannot start a thread", found=str(error), where=where, remedy=remedy) from None
+
+
+def _run(function, arguments, where):
+    try:
+        function(*arguments)
+    except BaseException as problem:  # Python would print it, and nobody would know
+        failed.append((where, problem))
+
+
+def raise_failed():
+    """Raise what ended a thread of `start_thread` that had nobody to tell. Called before a result depends on any."""
+    if failed:
+        where, problem = failed[0]
+        failed.clear()
+        if isinstance(problem, (ReflexError, MemoryError)):
+            raise problem
+        remedy = "run again with --trace and report it"
+        raise InternalError(f"{type(problem).__name__}: {problem}", where=f"a thread of: {where}", remedy=remedy) from problem
 
 
 # ---- choosing and loading a blob ------------------------------------------------------------------------
@@ -360,7 +381,12 @@ def best_blob(kind):
             _fstat_path(path)
         except OSError:
             continue
-        return load(path, level)
+        found = load(path, level)
+        if folder != __file__.rpartition("/")[0] + "/cache":
+            from .stale import refuse_stale
+
+            refuse_stale(folder)
+        return found
     raise KernelCacheError("kernel cache is missing", f"{kind}-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
 
 

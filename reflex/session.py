@@ -10,6 +10,7 @@ longest prefix that the cache still holds and computes the rest.
 """
 
 from .errors import ContextOverflowError, InvalidInputError, StateError
+from .native import raise_failed
 from .program.records import BATCH
 
 EARLY = 1 << 20  # bytes of a text that is tokenized without asking whether the context can hold it
@@ -185,6 +186,7 @@ class Session:
         arriving = getattr(self.plan, "arriving", None)
         try:
             self._compute(batch)
+            raise_failed()
         except BaseException:
             if arriving:  # it may be that the cache lacks what was adopted
                 self.forget()

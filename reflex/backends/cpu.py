@@ -177,7 +177,7 @@ class Team:
         self.process = 0  # that the workers are threads of
 
     def start(self):
-        self.process = getpid()
+        self.process, worker = getpid(), self.library.worker
         self.block = native.alloc(4096, "thread team")
         words = native.view(self.block.address, 64, "q")
         words[SYSCALL_WORD] = native.libc_address("syscall")
@@ -186,16 +186,16 @@ class Team:
             done = _thread.allocate_lock()
             done.acquire()
             try:
-                native.start_thread(self._serve, (self.block.address, done), "cpu backend")
+                native.start_thread(self._serve, (worker, self.block.address, done), "cpu backend")
             except OutOfMemoryError:
                 self.close()
                 raise
             self.running.append(done)
 
-    def _serve(self, block, done):
+    def _serve(self, worker, block, done):
         try:
             native.watch_thread()
-            self.library.worker(block, self.threads)
+            worker(block, self.threads)
         finally:
             done.release()
 

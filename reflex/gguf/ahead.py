@@ -15,7 +15,7 @@ class Ahead:
     """A thread that touches the pages of `file`; `stop` lets it end, `close` waits until it has."""
 
     def __init__(self, file):
-        self.library = native.library()
+        self.touch = native.library().touch
         ranges = _ranges(file)
         self.block = native.alloc(16 * len(ranges) + 8, "ranges")
         words = native.view(self.block.address, 2 * len(ranges) + 1, "q")
@@ -32,7 +32,7 @@ class Ahead:
     def _run(self):
         try:
             native.watch_thread()
-            self.library.touch(self.block.address + 8, self.count, self.block.address)
+            self.touch(self.block.address + 8, self.count, self.block.address)
         finally:
             self.done.release()
 

@@ -9,8 +9,8 @@ read by Python. Called by the API, the command line and the worker; imported whe
 from .. import native
 from ..backends.sections import BLOCK
 from ..errors import ContextOverflowError, InvalidInputError
+from ..threads import together
 from . import identity, layout
-from .threads import together
 
 KINDS = {"f32": False, "f16": True}  # how values are stored: whether as float16
 

@@ -210,7 +210,7 @@ def test_every_flipped_byte_and_every_cut_is_refused(folder, tmp_path, name):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_damage_in_any_block_is_found_by_any_thread(folder, tmp_path, monkeypatch, threads):
-    monkeypatch.setattr("reflex.state.threads.sched_getaffinity", lambda process: range(threads))
+    monkeypatch.setattr("reflex.threads.sched_getaffinity", lambda process: range(threads))
     path = tmp_path / "state"
     with reflex.load(folder / "llama-smollm.gguf", backend="cpu") as m:
         m.session(IDS * 2).export_state(path)

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = {  # a module imports only from its own or lower layers; the first two name parts decide
-    0: ("errors", "native", "output_file", "settings", "demo", "records", "rules", "bundle"),
+    0: ("errors", "native", "output_file", "settings", "demo", "records", "rules", "bundle", "stale", "threads"),
     1: ("gguf", "quant"),
     2: ("arch", "tokenizer", "chat", "ops", "sample"),
     3: ("program",),

@@ -104,28 +104,26 @@ def _tables(name, record):
 def _in_parallel(kernel, rows, out, columns, weights, tables, threads):
     """Encode chunks of rows with several threads; the lowest index of a value that is not finite, or -1."""
     from os import sched_getaffinity
-    from threading import Thread
 
-    count, most = len(out), max(1, CHUNK // columns)
-    starts, found = iter(range(0, count, most)), []
+    from ...threads import together
+
+    most, found, rooms = max(1, CHUNK // columns), [], []
     weights_at, tables_at = (0 if array is None else array.ctypes.data for array in (weights, tables))
 
-    def work():
-        room = native.alloc(SCRATCH, "an encoder's scratch")
-        for first in starts:  # next() of a range iterator is one step of the interpreter: no two threads get the same
-            taken = min(most, count - first)
-            at = rows.ctypes.data + 4 * columns * first
-            odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address, tables_at)
-            if odd >= 0:
-                found.append(first * columns + odd)
-                break
-        room.free()
+    def work(number):
+        first = number * most
+        taken, at = min(most, len(out) - first), rows.ctypes.data + 4 * columns * first
+        try:
+            room = rooms.pop()
+        except IndexError:
+            room = native.alloc(SCRATCH, "an encoder's scratch")
+        odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address, tables_at)
+        rooms.append(room)
+        if odd >= 0:
+            found.append(first * columns + odd)
 
-    team = [Thread(target=work) for _ in range(min(threads or len(sched_getaffinity(0)), -(-count // most)) - 1)]
-    for thread in team:
-        thread.start()
-    work()
-    for thread in team:
-        thread.join()
+    together(work, -(-len(out) // most), "an encoder", threads or len(sched_getaffinity(0)))
+    for room in rooms:
+        room.free()
     return min(found, default=-1)
 

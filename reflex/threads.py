@@ -3,14 +3,15 @@
 import _thread
 from posix import sched_getaffinity
 
-from .. import native
-from ..errors import OutOfMemoryError
+from . import native
+from .errors import OutOfMemoryError
 
 MOST = 8  # threads: fewer than saturate the memory of any machine
 
 
-def together(work, count, where):
-    """Call work(0) to work(count - 1), on other threads and here; raises the error of the lowest number that failed."""
+def together(work, count, where, most=MOST):
+    """Call work(0) to work(count - 1) on at most `most` threads, this one included; raises the error of the lowest number that
+    failed. `where`: what the threads are for."""
     problems, waiting, ends = {}, list(range(count))[::-1], []
 
     def run():
@@ -32,7 +33,7 @@ def together(work, count, where):
         finally:
             end.release()
 
-    for _ in range(min(MOST, count, len(sched_getaffinity(0))) - 1):
+    for _ in range(min(most, count, len(sched_getaffinity(0))) - 1):
         end = _thread.allocate_lock()
         end.acquire()
         try:
