@@ -1,6 +1,7 @@
 """Kernels in cache/ that are not those of the sources beside them: one line from every command, before anything is computed."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -90,8 +91,7 @@ def test_doctor_counts_it_as_a_failure(tree):
 
 def test_the_sidecar_ends_with_the_code_of_its_worker(tree, tmp_path):
     worker = tmp_path / "reflex"
-    command = " ".join(f"'{word}'" for word in process.words(root=tree))
-    worker.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    worker.write_text(f'#!/bin/sh\nexec {shlex.join(process.words(root=tree))} "$@"\n')
     worker.chmod(0o755)
     words = sidecars.words(tree / "tiny.gguf", "--port", "0", "--worker", worker)
     done = subprocess.run(words, capture_output=True, timeout=60)
