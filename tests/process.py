@@ -18,6 +18,26 @@ sys.path += [{root!r}, {packages!r}]
 from reflex.cli.front import main
 main(first)
 """
+# Python for `before` of a worker: in every request it stops at the check numbered `at` (1: before any work; then one for each
+# batch and token) until the request is to end there: cancelled, its client gone, a signal. So a test may take its time for that,
+# and what follows is counted; if nothing comes, the request goes on after a minute.
+HELD = """
+import time
+from reflex.worker.loop import Worker
+begin, watch, checks = Worker._begin, Worker.watch, 0
+def begun(self):
+    global checks
+    checks = 0
+    begin(self)
+def watched(self):
+    global checks
+    checks += self.busy
+    until = time.monotonic() + 60
+    while checks == {at} and not (self.cancelled or self.channel.gone or self.signals.number) and time.monotonic() < until:
+        self.channel._wait(1)
+    watch(self)
+Worker._begin, Worker.watch = begun, watched
+"""
 
 
 def words(*argv, root=ROOT, before=""):

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-from pathlib import Path
 
 import process
 import tiny
@@ -31,15 +30,20 @@ main()
 
 
 def tiny_model(folder):
-    return tiny.write("llama-smollm", folder / "tiny.gguf", template=TEMPLATE)
+    return tiny.write("llama-smollm", folder / "tiny.gguf", template=TEMPLATE, ends=False)
 
 
-def worker_program(folder):
-    """An executable file that is `reflex` of the source tree."""
-    path = folder / "reflex"
-    path.write_text(f'#!/bin/sh\nexec {shlex.join(process.words())} "$@"\n')
+def worker_program(folder, name="reflex", before=""):
+    """An executable file that is `reflex` of the source tree; `before`: Python that runs first."""
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(process.words(before=before))} "$@"\n')
     path.chmod(0o755)
     return path
+
+
+def held_program(folder):
+    """The same, but every request stops after some tokens until it is cancelled, its sidecar gone, or a minute is over."""
+    return worker_program(folder, "held", process.HELD.format(at=40))
 
 
 def words(*argv, before=""):
@@ -82,7 +86,7 @@ class Running:
         """The next line of stdout."""
         return json.loads(self.process.stdout.readline())
 
-    def connect(self, seconds=60.0):
+    def connect(self, seconds=120.0):
         """A socket to it."""
         if self.path:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -95,7 +99,7 @@ class Running:
 
     def client(self):
         """An http.client connection."""
-        client = http.client.HTTPConnection("sidecar", timeout=60)
+        client = http.client.HTTPConnection("sidecar", timeout=120)
         client.sock = self.connect()
         return client
 
@@ -122,11 +126,6 @@ class Running:
         """The process id of its worker."""
         return int(open(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read().split()[0])
 
-    def connections(self):
-        """How many connections it holds."""
-        held = [os.readlink(path) for path in Path(f"/proc/{self.process.pid}/fd").iterdir() if path.exists() or path.is_symlink()]
-        return len([name for name in held if name.startswith("socket:")])
-
     def gauge(self, name, headers=JSON):
         """A number of /metrics."""
         lines = self.ask("/metrics", headers=headers).body.decode().splitlines()
@@ -146,7 +145,7 @@ class Running:
     def stop(self, number=signal.SIGTERM):
         """(exit code, stderr) after a signal."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=60)
+        _, said = self.process.communicate(timeout=120)
         return self.process.returncode, said.decode()
 
     def __enter__(self):
@@ -156,14 +155,14 @@ class Running:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.communicate(timeout=30)
+                self.process.communicate(timeout=60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.stdout.close()
         self.process.stderr.close()
 
 
-def until(holds, seconds=30.0):
+def until(holds, seconds=120.0):
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not holds():

@@ -325,10 +325,27 @@ def values(name, shape, embed_std, seed, branch=1.0, peak=1.5):
     return x.astype(np.float32)
 
 
-def write(name, path, kind="F32", seed=0, template=None, **changes):
+def endless(model, tensor, x):
+    """Numbers of an untied model in whose output a control token, thus an end, is never drawn: the first number of the stream is 1
+    for every token in every layer, and from there the logits of control tokens get minus some 100,000. A text then has as many
+    tokens as were asked for, whatever is drawn and however a processor rounds."""
+    assert model.untied and not model.biases
+    if tensor == "token_embd.weight":
+        x[:, 0] = 1
+    elif tensor == "output.weight":
+        x[:, 0] = 0
+        x[: len(TOKENIZERS[model.tokenizer][2]), 0] = -1e6
+    elif tensor == "output_norm.weight":
+        x[0] = 1
+    elif ENDS.search(tensor):
+        x[..., 0, :] = 0
+    return x
+
+
+def write(name, path, kind="F32", seed=0, template=None, ends=True, **changes):
     """Writes model `name` to `path`, its matrices in format `kind` (ggml's spelling) and with a chat template; `changes` override
-    its sizes."""
-    model = Model(name, **changes)
+    its sizes. Not `ends`: see `endless`."""
+    model = Model(name, **({} if ends else {"untied": True}), **changes)
     writer = GGUFWriter(str(path), model.architecture)
     for key, value in model.metadata().items():
         add_key(writer, key, value)
@@ -338,6 +355,7 @@ def write(name, path, kind="F32", seed=0, template=None, **changes):
     for tensor, shape in model.shapes():
         peak = 1.0 if model.latent else 1.5  # latent queries and keys are products of two such matrices, and YARN adds its strength
         x = tiny_gemma.still(model, tensor, values(tensor, shape, model.embed_std, seed, model.branch, peak))
+        x = x if ends else endless(model, tensor, x)
         if kind != "F32" and len(shape) >= 2 and not any(word in tensor for word in PLAIN):
             add_encoded(writer, tensor, x, GGMLQuantizationType[kind])
         else:

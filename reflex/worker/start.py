@@ -46,8 +46,9 @@ def begin(out, model, engine, signals, stall, place):
     out.mark("ready")
     fields = {"command": out.command, "model": session.model, "backend": session.backend, "context": session.context}
     fields["chat"] = file.has("tokenizer.chat_template")
-    out.record("ready", {**fields, **({"socket": place.path} if place else {}), "phases": out.phases()})
-    out.timings = out.json = False  # from here on stdout is the worker's, or nobody's
+    fields |= {**({"socket": place.path} if place else {}), "phases": out.phases()}
+    out.timings = out.json = False  # after this line stdout is the worker's, or nobody's, even where a signal comes with it
+    out.record("ready", fields)
     import gc
 
     from .loop import Worker

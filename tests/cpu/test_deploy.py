@@ -30,12 +30,12 @@ MANIFESTS = sorted(DEPLOY.rglob("*.yaml"))
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf")
+    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf", ends=False)
 
 
 @pytest.fixture(scope="module")
 def worker(model):
-    held = Held(process.words("stdio", model, *ENGINE.split()), timeout=60, wait=60)
+    held = Held(process.words("stdio", model, *ENGINE.split()), timeout=120, wait=120)
     yield held
     held.close()
 
@@ -104,7 +104,7 @@ def test_jobs_by_the_local_server_of_runpod(environment):
         ]
     finally:
         server.terminate()
-        printed = server.communicate(timeout=30)[0].decode()
+        printed = server.communicate(timeout=120)[0].decode()
     scored, text, wrong = answers
     assert scored["status"] == "COMPLETED" and scored["output"][0]["best_text"] in SCORE["candidates"], printed
     assert [said["type"] for said in text["output"]] == ["token"] * 5 + ["result"]
@@ -113,7 +113,7 @@ def test_jobs_by_the_local_server_of_runpod(environment):
 
 def asked(url, said, server):
     """A job's answer, from a server that may be starting."""
-    until = time.monotonic() + 90
+    until = time.monotonic() + 180
     while True:
         request = urllib.request.Request(url, json.dumps({"input": said}).encode(), {"content-type": "application/json"})
         try:
@@ -179,7 +179,7 @@ def test_modal_by_its_local_calls(environment):
 
 # ---- Lambda ----
 
-CONTEXT = types.SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000)
+CONTEXT = types.SimpleNamespace(get_remaining_time_in_millis=lambda: 120_000)
 
 
 def http(body, **more):
@@ -253,7 +253,7 @@ def test_lambda_by_its_runtime_client(environment):
     words = [sys.executable, "-m", "awslambdaric", "ready.handler"]
     client = subprocess.Popen(words, env=env, cwd=DEPLOY / "aws_lambda", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        assert Runtime.over.wait(90), (Runtime.answers, client.poll())
+        assert Runtime.over.wait(180), (Runtime.answers, client.poll())
     finally:
         client.kill()
         client.communicate()

@@ -19,12 +19,13 @@ TEXT = {"command": "generate", "prompt": "the quick brown", "max_tokens": 6}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf")
+    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf", ends=False)
 
 
 @pytest.fixture
 def held(model):
-    worker = Held(process.words("stdio", model, *ENGINE), timeout=60, wait=60)
+    """Its long texts stop after some tokens, until they are cancelled or their client is gone."""
+    worker = Held(process.words("stdio", model, *ENGINE, before=process.HELD.format(at=40)), timeout=120, wait=120)
     yield worker
     worker.close()
 
@@ -107,12 +108,18 @@ def test_a_stream_that_is_left_does_not_show_in_the_next_answer(held):
     assert lasting(held(SCORE)) == lasting(before) and held.starts == 2
 
 
-def test_no_answer_in_time(held):
+def test_no_answer_in_time(held, monkeypatch):
     held.start()
     os.kill(pid(held), signal.SIGSTOP)
-    stopped = held._client.process
-    threading.Timer(0.5, stopped.send_signal, [signal.SIGCONT]).start()
+    stopped, leave = held._client.process, module.Client.close
+
+    def close(client):
+        stopped.send_signal(signal.SIGCONT)
+        leave(client)
+
+    monkeypatch.setattr(module.Client, "close", close)
     answer = held(SCORE, timeout=0.2)
+    monkeypatch.undo()
     assert answer["error"]["message"] == "the worker gives no answer" and stopped.poll() is not None
     assert held(SCORE)["type"] == "result" and held.starts == 2
 

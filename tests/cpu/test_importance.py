@@ -1,7 +1,6 @@
 """Importance matrices that Reflex collects: against the products that llama.cpp computes, against taps, and as a command."""
 
 import json
-import signal
 import subprocess
 
 import gguf
@@ -178,26 +177,22 @@ def watched(x):
     return inner(x)
 module.squares = watched
 """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with reflex.load(folder / "llama-smollm.gguf", backend="cpu") as model:
-            collecting = lab.Collecting(model.session().core, TEXT, WINDOW)
-            each, known = len(collecting.products), lab.importance(model, TEXT, WINDOW, chunks=2)
-        for number, wanted in ((each * 2 + 3, known), (2, None)):
-            argv = ("imatrix", folder / "llama-smollm.gguf", folder / "text.txt", "-o", "i.gguf", "--window", str(WINDOW))
-            words = process.words(*argv, before=code.format(number=number))
-            done = subprocess.run(words, capture_output=True, timeout=120, cwd=tmp_path)
-            assert (done.returncode, done.stderr) == (130, b"") and (b"interrupted after 2 of" in done.stdout) == bool(wanted)
-            assert (tmp_path / "i.gguf").exists() == bool(wanted)
-            if wanted:
-                read = imatrix.read(str(tmp_path / "i.gguf"))
-                assert read.chunks == 2
-                for key, (sums, rows) in wanted.sums.items():
-                    np.testing.assert_array_equal(read.sums[key][0], sums)
-                    np.testing.assert_array_equal(read.sums[key][1], rows)
-                (tmp_path / "i.gguf").unlink()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with reflex.load(folder / "llama-smollm.gguf", backend="cpu") as model:
+        collecting = lab.Collecting(model.session().core, TEXT, WINDOW)
+        each, known = len(collecting.products), lab.importance(model, TEXT, WINDOW, chunks=2)
+    for number, wanted in ((each * 2 + 3, known), (2, None)):
+        argv = ("imatrix", folder / "llama-smollm.gguf", folder / "text.txt", "-o", "i.gguf", "--window", str(WINDOW))
+        words = process.words(*argv, before=code.format(number=number))
+        done = subprocess.run(words, capture_output=True, timeout=120, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (130, b"") and (b"interrupted after 2 of" in done.stdout) == bool(wanted)
+        assert (tmp_path / "i.gguf").exists() == bool(wanted)
+        if wanted:
+            read = imatrix.read(str(tmp_path / "i.gguf"))
+            assert read.chunks == 2
+            for key, (sums, rows) in wanted.sums.items():
+                np.testing.assert_array_equal(read.sums[key][0], sums)
+                np.testing.assert_array_equal(read.sums[key][1], rows)
+            (tmp_path / "i.gguf").unlink()
 
 
 def refused(code, text, *argv, cwd=None):

@@ -3,11 +3,15 @@
 The signals are real ones. To meet an exact moment the process sends them to itself, just before or after a piece of its work.
 """
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
+import termios
 import time
+from pathlib import Path
 
 import process
 import pytest
@@ -32,18 +36,10 @@ def watched(*words, **named):
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def heard():
-    """Commands started here hear Ctrl-C, even where these tests run in the background, which shells let ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
-    tiny.write("llama-smollm", path)
+    tiny.write("llama-smollm", path, ends=False)
     return path
 
 
@@ -119,37 +115,49 @@ def test_an_interrupted_decision_prints_nothing(model, moment):
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+HEARD = """
+import os
+from reflex.cli.generate import Patience
+inner = Patience.__call__
+def heard(*words):
+    os.write({sink}, b"x")
+    inner(*words)
+Patience.__call__ = heard
+"""
+
+
 def test_two_interrupts_do_not_wait_for_a_reader_that_stopped(model):
-    reader, writer = os.pipe()
-    argv = process.words("generate", model, "hello", "--max-tokens", "1000", "--json", "--temperature", "2", "--logprobs")
-    running = subprocess.Popen(argv, stdout=writer, stderr=subprocess.PIPE)
+    (reader, writer), (source, sink) = os.pipe(), os.pipe()
+    argv = ("generate", model, "hello", "--max-tokens", "1000", "--json", "--temperature", "2", "--logprobs", "--threads", "1")
+    words = process.words(*argv, before=HEARD.format(sink=sink))
+    running = subprocess.Popen(words, stdout=writer, stderr=subprocess.PIPE, pass_fds=[sink])
     os.close(writer)
-    capacity = 65536
-    wait_until(lambda: unread(reader) > capacity - 4096)
-    time.sleep(0.3)  # then a line does not fit
+    wait_until(lambda: sleeps(running) and unread(reader))  # its one thread waits for nothing else than for room
     running.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    assert os.read(source, 1) == b"x"
+    wait_until(lambda: sleeps(running) or running.poll() is not None)
     assert running.poll() is None, "the first one waits"
     running.send_signal(signal.SIGINT)
-    assert running.wait(60) == 130 and running.stderr.read() == b""
-    os.close(reader)
+    assert running.wait(120) == 130 and running.stderr.read() == b""
+    for end in (reader, source, sink):
+        os.close(end)
 
 
 def unread(descriptor):
     """Bytes that wait in a pipe."""
-    import fcntl
-    import struct
-    import termios
-
     return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
 
 
+def sleeps(running):
+    """Whether a process waits for something."""
+    return Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def wait_until(condition):
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to that")
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("milliseconds", [0, 4, 8, 12, 16, 20, 30, 50])
@@ -160,7 +168,7 @@ def test_an_interrupt_at_any_time_of_a_start_leaves_no_traceback(model, millisec
     # first line of ours Python may fail to start, with words of its own and exit code 1.
     time.sleep(milliseconds / 1000)
     running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=120)
     assert running.returncode in (0, 1, 130, -signal.SIGINT)
     assert b"reflex" not in errors, errors.decode()
 

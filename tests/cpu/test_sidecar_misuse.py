@@ -19,7 +19,7 @@ LABELS = {"prompt": TEXT, "labels": [" fox"]}
 LONG = {"prompt": TEXT, "max_tokens": 400, "temperature": 2.0, "seed": 11}
 MESSAGES = [{"role": "user", "content": "fox?"}]
 QUEUE, BODY = 3, 20_000
-OPTIONS = ("--queue", str(QUEUE), "--max-body", str(BODY), "--read-timeout", "1", "--stall", "1", "--timeout", "20")
+OPTIONS = ("--queue", str(QUEUE), "--max-body", str(BODY))
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,13 @@ def running(folder, model):
         assert "Traceback" not in found.stop()[1]
 
 
+@pytest.fixture(scope="module")
+def impatient(folder, model):
+    """One whose clocks for slow clients are short."""
+    with Running(folder, model, *OPTIONS, "--read-timeout", "1", "--stall", "1") as found:
+        yield found
+
+
 @pytest.fixture(autouse=True)
 def unharmed(running):
     yield
@@ -47,7 +54,7 @@ def unharmed(running):
     assert running.gauge("requests_running") == running.gauge("requests_waiting") == 0
 
 
-def spoken(running, data, seconds=30.0):
+def spoken(running, data, seconds=120.0):
     """All that comes back for bytes, to the end of the connection."""
     with contextlib.closing(running.connect(seconds)) as found:
         found.sendall(data)
@@ -92,24 +99,25 @@ def test_clients_that_leave_give_up_their_places(running):
             client.close()
         until(lambda: running.gauge("requests_waiting") == 0)
         assert running.gauge("requests_running") == 1  # what was sent has to be cancelled by the worker, which does not run
-    assert running.gauge('cancelled_total{why="left"}') == left + QUEUE + 1
+    until(lambda: running.gauge('cancelled_total{why="left"}') == left + QUEUE + 1)
 
 
-def test_a_client_that_leaves_cancels_in_the_worker(running):
-    for _ in range(5):
-        made = running.gauge('tokens_total{kind="completion"}')
-        client = running.send("POST", COMPLETE, {**LONG, "stream": True})
-        response = client.getresponse()
-        response.readline()
-        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
-        response.close()
-        client.close()
-        until(lambda: running.gauge("requests_running") == 0)
-        assert running.gauge('tokens_total{kind="completion"}') == made
+def test_a_client_that_leaves_cancels_in_the_worker(folder, model):
+    with Running(folder, model, worker=sidecars.held_program(folder)) as found:
+        for number in range(5):
+            client = found.send("POST", COMPLETE, {**LONG, "stream": True})
+            response = client.getresponse()
+            response.readline()
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+            response.close()
+            client.close()
+            until(lambda number=number: found.gauge('cancelled_total{why="left"}') == number + 1)
+            until(lambda: found.gauge("requests_running") == 0)  # which otherwise takes a minute
+            assert found.gauge('tokens_total{kind="completion"}') == 0
 
 
 def test_time_runs_out_and_the_worker_is_free_again(folder, model):
-    with Running(folder, model, "--timeout", "0.5") as found:
+    with Running(folder, model, "--timeout", "3", worker=sidecars.held_program(folder)) as found:
         with found.held(), concurrent.futures.ThreadPoolExecutor() as pool:
             asked = [pool.submit(found.ask, COMPLETE, LONG) for _ in range(2)]
             answers = [each.result() for each in asked]
@@ -119,8 +127,7 @@ def test_time_runs_out_and_the_worker_is_free_again(folder, model):
         client = found.send("POST", COMPLETE, {**LONG, "stream": True})
         response = client.getresponse()
         response.readline()
-        with found.held():
-            *_, last, _ = response.read().decode().split("\n\n")
+        *_, last, _ = response.read().decode().split("\n\n")
         assert json.loads(last.strip().removeprefix("data: "))["error"]["code"] == "request_timeout"
         client.close()
         assert found.ask(CLASSIFY, LABELS).status == 200
@@ -130,17 +137,17 @@ def test_connections_have_a_limit(folder, model):
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
     with Running(folder, model, before=few) as found:
         crowd = [found.connect() for _ in range(60)]
-        assert sum([is_closed(each) for each in crowd]) >= 20
+        until(lambda: sum([is_closed(each) for each in crowd]) >= 20)
         for each in crowd:
             each.close()
         until(lambda: found.ask(CLASSIFY, LABELS).status == 200)
 
 
 def is_closed(found):
-    found.settimeout(0.2)
+    found.settimeout(0)
     try:
         return not found.recv(1)
-    except TimeoutError:
+    except BlockingIOError:
         return False
     except ConnectionError:
         return True
@@ -149,15 +156,15 @@ def is_closed(found):
 # ---- too much, and nonsense ----
 
 
-def test_large_bodies_are_413_however_they_come(running):
+def test_large_bodies_are_413_however_they_come(running, impatient):
     for size in (BODY + 1, 3 * BODY, 100 * BODY):
         answer = running.ask(CLASSIFY, b" " * size)
         assert answer.status == 413 and answer.error["code"] == "body_too_large" and answer.headers["connection"] == "close"
-    told = spoken(running, post(CLASSIFY, b"", "Expect: 100-continue").replace(b"Content-Length: 0", b"Content-Length: 99999999"))
+    told = spoken(impatient, post(CLASSIFY, b"", "Expect: 100-continue").replace(b"Content-Length: 0", b"Content-Length: 99999999"))
     assert told.startswith(b"HTTP/1.1 413") and b"100 Continue" not in told
     chunks = b"".join([b"1000\r\n" + b" " * 4096 + b"\r\n" for _ in range(10)])
     head = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert spoken(running, head + chunks + b"0\r\n\r\n").startswith(b"HTTP/1.1 413")
+    assert spoken(impatient, head + chunks + b"0\r\n\r\n").startswith(b"HTTP/1.1 413")
     assert running.ask(CLASSIFY, json.dumps(LABELS).encode().ljust(BODY)).status == 200
 
 
@@ -273,42 +280,39 @@ NO_HTTP += [b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encodi
 
 
 @pytest.mark.parametrize("data", NO_HTTP, ids=lambda data: ascii(data[:20]))
-def test_what_is_no_http(running, data):
-    said = spoken(running, data)
+def test_what_is_no_http(impatient, data):
+    said = spoken(impatient, data)
     assert not said or said.split()[1] in (b"400", b"404"), said
 
 
 # ---- too slow, half gone ----
 
 
-def test_heads_and_bodies_that_do_not_come(running):
+def test_heads_and_bodies_that_do_not_come(impatient):
     whole = post(CLASSIFY, LABELS)
-    begun = time.monotonic()
     for part in (b"", whole[:10], whole[:60], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /hea"):
-        assert spoken(running, part).count(b"HTTP/1.1 ") == (part[:3] == b"GET")
-    assert spoken(running, whole[:-5]).startswith(b"HTTP/1.1 408")
-    assert 4 < time.monotonic() - begun < 25
+        begun = time.monotonic()
+        assert spoken(impatient, part).count(b"HTTP/1.1 ") == (part[:3] == b"GET")
+        assert time.monotonic() - begun > 0.9
+    assert spoken(impatient, whole[:-5]).startswith(b"HTTP/1.1 408")
 
 
-def test_drops_of_a_head_do_not_set_the_clock_back(running):
-    with contextlib.closing(running.connect()) as found, contextlib.suppress(ConnectionError):
-        for _ in range(100):
+def test_drops_of_a_head_do_not_set_the_clock_back(impatient):
+    end = time.monotonic() + 60
+    with contextlib.closing(impatient.connect()) as found, contextlib.suppress(ConnectionError):
+        while time.monotonic() < end:
             found.sendall(b"G")
             time.sleep(0.05)
         pytest.fail("it waits for ever")
 
 
-def test_a_client_that_does_not_read_is_given_up(running):
-    idle = 3  # the socket for clients, and two of the loop itself
-    until(lambda: running.connections() == idle)
-    with contextlib.closing(socket.socket()) as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        found.connect(("127.0.0.1", running.port))
-        found.settimeout(60)
-        found.sendall(post(COMPLETE, {**LONG, "stream": True, "logprobs": 20}) * 60)  # pipelined, so that even large buffers fill
-        until(lambda: running.connections() > idle)
-        until(lambda: running.connections() == idle, 60)
-        assert b"[DONE]" not in heard(found)[-1000:]
+def test_a_client_that_does_not_read_is_given_up(folder, model, tmp_path):
+    """At a local socket, which holds less than TCP does for who does not read."""
+    with Running(folder, model, "--uds", str(tmp_path / "s"), "--stall", "1") as found, contextlib.closing(found.connect()) as deaf:
+        deaf.sendall(post(COMPLETE, {**LONG, "stream": True, "logprobs": 20}) * 4)
+        until(lambda: f'requests_total{{path="{COMPLETE}"' in found.ask("/metrics").body.decode())  # it is over
+        said = heard(deaf)
+        assert said.count(b"HTTP/1.1 200") == 1 and b"[DONE]" not in said
 
 
 def test_pipelined_requests_are_answered_in_order(running):

@@ -56,7 +56,7 @@ def alone(session, tail):
 tails_of = st.lists(st.lists(st.integers(40, 43), min_size=1, max_size=6), min_size=1, max_size=9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(tails=tails_of, cached=st.integers(0, len(PREFIX)), random=st.randoms(use_true_random=False))
 def test_no_company_order_or_cache_changes_a_bit(opened, tails, cached, random):
     with opened() as first, opened(threads=2) as second:

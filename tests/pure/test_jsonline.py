@@ -17,7 +17,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PLAIN)
 def test_decodes_to_the_same_value(value):
     line = encode(value)

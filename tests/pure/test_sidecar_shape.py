@@ -130,7 +130,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(GOOD)), st.integers(0, 2), st.integers(0, 50), JSON)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_value_anywhere(name, which, place, value):
     good = GOOD[name][which % len(GOOD[name])]
     paths = list(places(good))

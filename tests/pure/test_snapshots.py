@@ -73,7 +73,7 @@ def alone(prefix, tail):
 tails_of = st.lists(st.lists(st.integers(3, 6), min_size=1, max_size=7), min_size=1, max_size=12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tails_of, st.integers(0, 6), st.randoms(use_true_random=False))
 def test_packed_equals_one_at_a_time(tails, cached, random):
     s = recurrent(400)
@@ -86,7 +86,7 @@ def test_packed_equals_one_at_a_time(tails, cached, random):
     assert evaluate(s, PREFIX, tails) == [alone(PREFIX, tail) for tail in tails]
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=70)
 @given(tails_of, st.integers(1, 9), st.integers(1, 9), st.integers(0, 12))
 def test_several_passes_find_the_same_bits(tails, batch, outputs, spare):
     want = evaluate(recurrent(400), PREFIX, tails)
@@ -167,7 +167,7 @@ def test_generation_moves_one_state():
 moves = st.lists(st.tuples(st.sampled_from("sart"), st.lists(st.integers(3, 5), min_size=1, max_size=6)), min_size=1, max_size=14)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=70)
 @given(moves, st.sampled_from([2, 5, 512]))
 def test_any_use_of_two_timelines_gives_what_a_fresh_one_gives(steps, batch):
     with pytest.MonkeyPatch.context() as patch:

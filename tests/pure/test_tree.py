@@ -31,7 +31,7 @@ def alone(prefix, tail):
 tails_of = st.lists(st.lists(st.integers(3, 6), min_size=1, max_size=7), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tails_of, st.integers(0, 6), st.randoms(use_true_random=False))
 def test_one_pass_of_every_distinct_token(tails, cached, random):
     s = session(context=400)
@@ -48,7 +48,7 @@ def test_one_pass_of_every_distinct_token(tails, cached, random):
     assert evaluate(session(context=400), PREFIX, tails[:1]) == found[:1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tails_of, st.integers(1, 9), st.integers(1, 9), st.integers(0, 12), st.booleans())
 def test_several_passes_find_the_same_bits(tails, batch, outputs, spare, few_words):
     """In batches of few rows, few logits, few lists of runs, and in contexts down to the least that holds the longest candidate."""

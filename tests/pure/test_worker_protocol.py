@@ -34,7 +34,7 @@ def least(name):
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"")), max_size=8), st.randoms())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_lines_do_not_depend_on_where_reads_end(texts, rng):
     data, lines, found = b"".join(text + b"\n" for text in texts), Lines(20), []
     while data:
