@@ -181,12 +181,17 @@ def open_engines(options, path, threads):
 
 def rounds(everyone, ids, count):
     """Let every engine do everything once; then the better setting of each, `count` times in turn. Returns those engines."""
-    first = {engine: engine.measure(ids) for engine in everyone}
-    chosen = {}
+    first, spent, chosen = {}, {}, {}
+    for engine in everyone:
+        begun = time.monotonic()
+        first[engine] = engine.measure(ids)
+        spent[engine] = time.monotonic() - begun
     for engine, rates in first.items():
         rival = chosen.get((engine.family, engine.threads))
         if rival is None or prod(rates.values()) > prod(first[rival].values()):
             chosen[engine.family, engine.threads] = engine
+    left = count * sum(spent[engine] for engine in chosen.values())
+    print(f"one round of {len(everyone)} settings took {sum(spent.values()):.0f} s; {count} more: {left:.0f} s", file=sys.stderr)
     for _ in range(count):
         for engine in chosen.values():
             for what, rate in engine.measure(ids).items():

@@ -48,3 +48,29 @@ def together(work, count, where, most=MOST):
             end.acquire()
     if problems:
         raise problems[min(problems)]
+
+
+class Rooms:
+    """Buffers of one size for whoever works: as many as work at once. To be used by `with`."""
+
+    def __init__(self, size, what):
+        self._size, self._what = size, what
+        self._free = []
+
+    def take(self):
+        """A buffer that nobody uses, of zeros or of what it was used for before."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return native.alloc(self._size, self._what)
+
+    def give(self, room):
+        """The buffer is not used any more."""
+        self._free.append(room)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for room in self._free:
+            room.free()

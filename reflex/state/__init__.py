@@ -9,9 +9,10 @@ read by Python. Called by the API, the command line and the worker; imported whe
 from .. import native
 from ..backends.sections import BLOCK
 from ..errors import ContextOverflowError, InvalidInputError
-from ..threads import together
+from ..threads import MOST, Rooms, together
 from . import identity, layout
 
+ROOM = 128 << 20  # bytes of blocks that are on their way to a file, at most; one block where it has more
 KINDS = {"f32": False, "f16": True}  # how values are stored: whether as float16
 
 
@@ -43,24 +44,26 @@ def export_state(session, ids, path, kind=None):
     half = store.half if kind is None else KINDS[kind]
     shape = layout.Shape(store, len(ids), half)
     prints, origin = identity.of(session.plan.file, session.plan.program, store), f"{session.backend} {store.origin}"
-    library = native.library()
-    room = native.alloc(max(shape.sizes, default=1), "a block of the state")
-    try:
-        with OutputFile(path, shape.file_bytes, "the state") as out:
-            out.write(layout.head(library, shape, ids, prints, origin))
-            digests = []
-            for number, size in enumerate(shape.sizes):
-                if number < shape.blocks:
-                    store.read(number * BLOCK, shape.stored(number), room.address, half)
-                else:
-                    store.read_fixed(room.address)
-                used = shape.used(number)
-                native.view(room.address + used, size - used)[:] = bytes(size - used)
-                digests += [library.digest(room.address + at, count, piece) for piece, at, count in shape.pieces(number)]
-                out.write(native.view(room.address, size))
-            out.write(layout.tail(library, digests))
-    finally:
-        room.free()
+    library, head = native.library(), layout.head(native.library(), shape, ids, prints, origin)
+    digests = [()] * len(shape.sizes)
+
+    def write(number):
+        room, size, used = rooms.take(), shape.sizes[number], shape.used(number)
+        if number < shape.blocks:
+            store.read(number * BLOCK, shape.stored(number), room.address, half)
+        else:
+            store.read_fixed(room.address)
+        native.view(room.address + used, size - used)[:] = bytes(size - used)
+        digests[number] = [library.digest(room.address + at, count, piece) for piece, at, count in shape.pieces(number)]
+        out.write_at(len(head) + shape.starts[number], native.view(room.address, size))
+        rooms.give(room)
+
+    largest = max(shape.sizes, default=1)
+    threads = max(1, min(MOST, ROOM // largest)) if store.parallel else 1
+    with OutputFile(path, shape.file_bytes, "the state") as out, Rooms(largest, "a block of the state") as rooms:
+        out.write_at(0, head)
+        together(write, len(shape.sizes), "state file", threads)
+        out.write_at(len(head) + shape.starts[-1], layout.tail(library, [digest for chunk in digests for digest in chunk]))
 
 
 def import_state(session, path, ids=None, wait=True):
@@ -96,12 +99,12 @@ def import_state(session, path, ids=None, wait=True):
 
 
 def _take(store, shape, found, count):
-    """Give the first `count` slots to the store. Every chunk that they need is checked, and no other one is read."""
+    """Give the first `count` slots to the store. Every chunk is checked, also those that they do not need."""
     library, blocks = native.library(), (count + BLOCK - 1) // BLOCK
-    chunks = [*range(blocks), *([shape.blocks] if store.fixed and count else ())]
+    needed, chunks = {*range(blocks), *([shape.blocks] if store.fixed and count else ())}, list(range(len(shape.sizes)))
     if store.fetches and found.half:
-        store.fetch(shape, found, count)
-        del chunks[:blocks]
+        store.fetch(shape, found, count)  # checks what it fetches
+        needed, chunks = needed - {*range(blocks)}, chunks[blocks:]
 
     def write(number):
         if number == shape.blocks:
@@ -112,10 +115,10 @@ def _take(store, shape, found, count):
 
     def check(i):
         found.verify(library, shape, chunks[i])
-        if store.parallel:
+        if store.parallel and chunks[i] in needed:
             write(chunks[i])
 
     together(check, len(chunks), "state file")
     if not store.parallel:
-        for number in chunks:
+        for number in sorted(needed):
             write(number)

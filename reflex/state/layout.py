@@ -7,8 +7,8 @@
     tail    the digest of every piece of the chunks, numbered from 0 on, then the digest of those
 
 A piece has PIECE bytes, the last of a chunk what is left: what a thread reads, checks and copies at once. Every byte is under one
-of the digests (kernels/digest.py), and all sizes follow from the numbers in the head, so that a file that was cut or extended is
-refused, and so is one that was changed where it is read. Owns opening and mapping; refuses other versions.
+of the digests (kernels/digest.py), and all sizes follow from the numbers in the head, so that a file that was cut, extended or
+changed anywhere is refused. Owns opening and mapping; refuses other versions.
 """
 
 from posix import O_CLOEXEC, O_NONBLOCK, O_RDONLY

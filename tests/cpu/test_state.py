@@ -1,5 +1,6 @@
 """State files: what comes back is, bit for bit, what was computed; what is damaged or of something else is refused."""
 
+import errno
 import os
 
 import numpy as np
@@ -225,26 +226,23 @@ def test_damage_in_any_block_is_found_by_any_thread(folder, tmp_path, monkeypatc
         assert len(m.import_state(path)) == 800
 
 
-@pytest.mark.parametrize("common, refused", [(0, False), (256, False), (257, True), (800, True)])
-def test_only_what_a_prompt_shares_is_read(folder, tmp_path, backend, common, refused):
-    """Damage behind it is not noticed, and cannot matter."""
+@pytest.mark.parametrize("common", [0, 1, 256, 257, 800])
+def test_damage_of_what_a_prompt_does_not_share_is_found(folder, tmp_path, backend, common):
     path, ids = tmp_path / "state", IDS * 2
     with reflex.load(folder / "llama-smollm.gguf", backend=backend) as m:
         m.session(ids).export_state(path)
         with layout.open_state(str(path)) as found:
-            at = found.offset(layout.Shape(m._session.plan.store(), found.tokens, found.half), 1)
+            at = found.offset(layout.Shape(m._session.plan.store(), found.tokens, found.half), 3)
         data = bytearray(path.read_bytes())
         data[at] ^= 1
-        path.write_bytes(data)
+        (tmp_path / "damaged").write_bytes(data)
         prompt = [*ids[:common], 501, 502]
         expected = m.logits(prompt)
     with reflex.load(folder / "llama-smollm.gguf", backend=backend) as m:
-        if refused:
-            with pytest.raises(StateError, match="damaged; expected digest"):
-                import_state(m._session, str(path), prompt)
-        else:
-            assert import_state(m._session, str(path), prompt).reused == common
+        with pytest.raises(StateError, match="damaged; expected digest"):
+            import_state(m._session, str(tmp_path / "damaged"), prompt)
         assert np.array_equal(m.logits(prompt), expected)
+        assert import_state(m._session, str(path), prompt).reused == common
 
 
 def test_another_version_is_refused(small, tmp_path):
@@ -356,9 +354,34 @@ def test_an_export_is_whole_or_not_there(small, tmp_path):
     assert small[1].read_bytes() == kept and sorted(p.name for p in tmp_path.iterdir()) == ["state"]
 
 
+def test_a_full_disk_while_threads_write(small, tmp_path, monkeypatch):
+    """One error, nothing left, and the next export works."""
+    from reflex import output_file
+
+    monkeypatch.setattr("reflex.threads.sched_getaffinity", lambda process: range(3))
+    pwrite, calls = os.pwrite, []
+
+    def fails(descriptor, data, place):
+        calls.append(place)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data[:1000], place)  # and some writes are short
+
+    with reflex.load(small[0], backend="cpu") as m:
+        timeline = m.session(IDS * 2)
+        timeline.export_state(tmp_path / "whole")
+        monkeypatch.setattr(output_file.os, "pwrite", fails)
+        with pytest.raises(InputOutputError, match="cannot write the state; found No space left"):
+            timeline.export_state(tmp_path / "again")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["state", "whole"]
+        timeline.export_state(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
 class Breaking:
     def __init__(self, store):
         self.sections, self.fixed, self.half, self.origin = store.sections, store.fixed, store.half, store.origin
+        self.parallel = True
 
     def read(self, *_):
         raise OSError("broken")

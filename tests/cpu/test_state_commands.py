@@ -52,6 +52,21 @@ def test_answers_with_a_state_are_those_without(model, tmp_path, command):
     assert count - 3 <= reused <= count == held
 
 
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_nothing_is_said_of_a_damaged_state_but_the_error(model, tmp_path, command):
+    """Also where the prompt begins like none of it."""
+    path, (name, *options) = tmp_path / "state", command
+    told(name, model, TEXT, *options, "--export-state", path)
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1  # of the last digest
+    path.write_bytes(data)
+    for prompt in (TEXT, "something else"):
+        done = process.reflex(name, model, prompt, *options, *ENGINE, "--import-state", path)
+        lines = done.stderr.decode().splitlines()
+        assert done.returncode == 8 and not done.stdout and len(lines) == 1 and lines[0].startswith("reflex: state: "), lines
+        assert "tokens from" not in lines[0]
+
+
 def test_a_half_float_state_is_half_as_large_and_says_so(model, tmp_path):
     told("system1", model, TEXT, *CANDIDATES, "--export-state", tmp_path / "f32", "--state-type", "f32")
     told("system1", model, TEXT, *CANDIDATES, "--export-state", tmp_path / "f16", "--state-type", "f16")

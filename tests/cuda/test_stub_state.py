@@ -122,20 +122,26 @@ PART = """
     found = state.layout.open_state(first)
     shape = state.layout.Shape(plan.store(), found.tokens, True)
     data[found.offset(shape, 1) + 5] ^= 1  # behind what is asked for
-    open(first, "wb").write(data)
+    damaged = {folder!r} + "/damaged"
+    open(damaged, "wb").write(data)
+    try:
+        state.import_state(other._session, damaged, [*ids[:{common}], 7])
+        said = ""
+    except ReflexError as error:
+        said = error.message
     kept = state.import_state(other._session, first, [*ids[:{common}], 7])
     after = pages(plan) if {common} else []
     same = not after or rows(plan, before[0], {common}) == rows(plan, after[0], {common})
     model.close()
     other.close()
-    show(same=same, reused=kept.reused, pages=len(after))
+    show(said=said, same=same, reused=kept.reused, pages=len(after))
 """
 
 
 @pytest.mark.parametrize("common", [0, 1, 33, 256])
-def test_only_what_a_prompt_shares_is_read(stub, facts, common):
+def test_only_what_a_prompt_shares_is_taken_and_all_is_checked(stub, facts, common):
     (result,) = stub.run((PREPARE + PART).format(count=600, kind=None, common=common, **facts))
-    assert result == {"same": True, "reused": common, "pages": min(1, common)}
+    assert result == {"said": "the state file is damaged", "same": True, "reused": common, "pages": min(1, common)}
 
 
 DAMAGED = """

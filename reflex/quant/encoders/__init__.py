@@ -105,25 +105,21 @@ def _in_parallel(kernel, rows, out, columns, weights, tables, threads):
     """Encode chunks of rows with several threads; the lowest index of a value that is not finite, or -1."""
     from os import sched_getaffinity
 
-    from ...threads import together
+    from ...threads import Rooms, together
 
-    most, found, rooms = max(1, CHUNK // columns), [], []
+    most, found = max(1, CHUNK // columns), []
     weights_at, tables_at = (0 if array is None else array.ctypes.data for array in (weights, tables))
 
     def work(number):
         first = number * most
         taken, at = min(most, len(out) - first), rows.ctypes.data + 4 * columns * first
-        try:
-            room = rooms.pop()
-        except IndexError:
-            room = native.alloc(SCRATCH, "an encoder's scratch")
+        room = rooms.take()
         odd = kernel(at, out[first:].ctypes.data, taken, columns, weights_at, room.address, tables_at)
-        rooms.append(room)
+        rooms.give(room)
         if odd >= 0:
             found.append(first * columns + odd)
 
-    together(work, -(-len(out) // most), "an encoder", threads or len(sched_getaffinity(0)))
-    for room in rooms:
-        room.free()
+    with Rooms(SCRATCH, "an encoder's scratch") as rooms:
+        together(work, -(-len(out) // most), "an encoder", threads or len(sched_getaffinity(0)))
     return min(found, default=-1)
 
