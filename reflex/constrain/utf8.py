@@ -1,7 +1,6 @@
 """Code points as the bytes of UTF-8: ranges of one become sequences of ranges of the other."""
 
 LAST = 0x10FFFF
-SURROGATES = (0xD800, 0xDFFF)
 LENGTHS = ((0, 0x7F), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, LAST))
 
 

@@ -1,6 +1,6 @@
 """The schemas of answers, JSON Schema as OpenAPI 3.1 has it. Read by openapi and held against real answers by the tests."""
 
-TEXT, NUMBER, WHOLE, FLAG = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
+TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 MAYBE_TEXT, MAYBE_WHOLE = {"type": ["string", "null"]}, {"type": ["integer", "null"]}
 TIMINGS = {
     "type": "object",

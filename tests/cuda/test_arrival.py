@@ -56,10 +56,8 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def first(driver_library, model, tmp_path):
+def first(driver_library, model, tmp_path, sm_90):
     """Run a first and a second evaluation: (what the script printed, driver calls)."""
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
 
     def run(weights="quantized", **settings):
         log = tmp_path / "calls.log"

@@ -6,7 +6,6 @@ the sm_90 kernels in cache/.
 
 import json
 
-import process
 import pytest
 import tiny
 from stub import fake
@@ -121,14 +120,6 @@ def guessed():
 print(json.dumps([{body}]))
 plan.close()
 """
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
-    path = fake.build(tmp_path_factory.mktemp("stub"))
-    return path or pytest.skip("no C compiler")
 
 
 @pytest.fixture(scope="module")

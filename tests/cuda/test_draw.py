@@ -2,7 +2,6 @@
 
 import json
 
-import process
 import pytest
 import tiny
 from stub import fake
@@ -21,10 +20,8 @@ DRAW = "plan.sample(0, 0.8, 40, 0.95, 0.05, {})"
 
 
 @pytest.fixture
-def drawn(driver_library, tmp_path):
+def drawn(driver_library, tmp_path, sm_90):
     """Run draws: (their results, driver calls without those of starting and ending)."""
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
     path = tiny.write("llama-smollm", tmp_path / "tiny.gguf")
 
     def run(*draws):

@@ -33,10 +33,8 @@ def run(library, *words, nvml=None, **options):
 
 
 @pytest.fixture
-def asked(library, model):
+def asked(library, model, sm_90):
     """`system1 --energy` on the stub's device: (exit code, JSON objects, stderr)."""
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
 
     def ask(*words, json_too=True, **nvml):
         more = [*words, "--backend", "cuda", "--energy", *(["--json"] if json_too else [])]

@@ -4,7 +4,6 @@ formats, sizes of heads or mixtures. Counted, not timed, over the stub driver. N
 
 import json
 
-import process
 import pytest
 import tiny
 from stub import fake
@@ -37,13 +36,6 @@ STARTS = [
     ("llama-smollm", "IQ2_XXS", WIDE, 170, 180),
     ("qwen3moe", "Q4_K", {**WIDE, "experts": (8, 2, 256)}, 470, 480),
 ]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
-    return fake.build(tmp_path_factory.mktemp("stub")) or pytest.skip("no C compiler")
 
 
 @pytest.mark.parametrize(("name", "kind", "sizes", "prompt", "decode"), STARTS, ids=[f"{row[0]}-{row[1]}" for row in STARTS])

@@ -1,6 +1,5 @@
 """What `inspect` says a GPU needs is what the cuda backend takes from the (stub) driver."""
 
-import process
 import pytest
 import tiny
 
@@ -17,9 +16,8 @@ TAKEN = """
 
 
 @pytest.mark.parametrize("name", ["llama", "olmoe"])
+@pytest.mark.usefixtures("sm_90")
 def test_what_a_device_gives_is_what_was_said(stub, tmp_path, name):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
     path = tiny.write(name, tmp_path / "tiny.gguf")
     (result,) = stub.run(TAKEN.format(path=str(path)))
     found = result["found"]

@@ -1,7 +1,6 @@
 """Adapters on the cuda backend over the stub driver: their tensors arrive on the device as they are, and nothing else is taken."""
 
 import adapters
-import process
 import pytest
 import tiny
 
@@ -23,9 +22,8 @@ ARRIVED = """
 """
 
 
+@pytest.mark.usefixtures("sm_90")
 def test_adapters_arrive_and_take_no_more_than_they_are(stub, tmp_path):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
     path = tiny.write("llama", tmp_path / "tiny.gguf")
     names = list(adapters.matrices(path))
     adapters.write(tmp_path / "a", path, names, kind="F16")

@@ -1,6 +1,5 @@
 """Tensors changed in memory on the cuda backend: all of them arrive on the device (of the stub driver), beside the model's own."""
 
-import process
 import pytest
 import tiny
 
@@ -26,9 +25,8 @@ CHANGED = """
 
 
 @pytest.mark.parametrize("registered", [True, False])
+@pytest.mark.usefixtures("sm_90")
 def test_changed_tensors_arrive(stub, tmp_path, registered):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
     tiny.write("llama", tmp_path / "tiny.gguf")
     (result,) = stub.run(CHANGED.format(path=str(tmp_path / "tiny.gguf"), registered=registered))
     assert result["same"] and result["kinds"] == ["F32", "Q4_0"] and result["backend"] == "cuda" and result["count"] > 40

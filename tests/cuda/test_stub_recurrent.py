@@ -3,7 +3,6 @@
 Nothing is computed; the places are filled with numbers by hand. tests/cuda/test_whole.py compares results.
 """
 
-import process
 import pytest
 import tiny
 
@@ -42,9 +41,7 @@ USED = """
 
 
 @pytest.fixture
-def facts(tmp_path):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
+def facts(tmp_path, sm_90):
     tiny.write("qwen35", tmp_path / "tiny.gguf")
     return {"path": str(tmp_path / "tiny.gguf"), "folder": str(tmp_path)}
 

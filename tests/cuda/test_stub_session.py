@@ -29,14 +29,6 @@ plan.close()
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
-    path = fake.build(tmp_path_factory.mktemp("stub"))
-    return path or pytest.skip("no C compiler")
-
-
-@pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     tiny.write("llama-smollm", path)

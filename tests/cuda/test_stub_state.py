@@ -3,7 +3,6 @@
 Nothing is computed; the cache is filled with numbers by hand.
 """
 
-import process
 import pytest
 import tiny
 
@@ -69,9 +68,7 @@ BACK = """
 
 
 @pytest.fixture
-def facts(tmp_path):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
+def facts(tmp_path, sm_90):
     tiny.write("llama", tmp_path / "tiny.gguf")
     return {"path": str(tmp_path / "tiny.gguf"), "folder": str(tmp_path)}
 

@@ -1,6 +1,5 @@
 """Taps of a model on the cuda backend over the stub driver: what is asked of the driver, and what the errors name."""
 
-import process
 import pytest
 import tiny
 
@@ -24,9 +23,8 @@ TRACED = """
 """
 
 
+@pytest.mark.usefixtures("sm_90")
 def test_what_lies_between_launches_is_copied_and_the_rest_is_named(stub, tmp_path):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
     tiny.write("llama-smollm", tmp_path / "tiny.gguf")
     traced, patched, *refused = stub.run(TRACED.format(path=str(tmp_path / "tiny.gguf")))
     width, layers = traced["shapes"]["embedding"][1], len(traced["shapes"]) - 4

@@ -3,7 +3,6 @@
 Stub.run fails where anything is on stderr, or where the process does not end.
 """
 
-import process
 import pytest
 import tiny
 
@@ -55,9 +54,7 @@ EXPORT = """
 
 
 @pytest.fixture
-def facts(tmp_path):
-    if not (process.ROOT / "cache" / "cuda-sm_90.bin").exists():
-        pytest.skip("no sm_90 kernels in cache/: python precompile.py --only sm_90")
+def facts(tmp_path, sm_90):
     tiny.write("llama", tmp_path / "tiny.gguf")
     return {"path": str(tmp_path / "tiny.gguf"), "state": ""}
 

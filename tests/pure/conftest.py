@@ -4,6 +4,7 @@ import pytest
 from gguf_bytes import Gguf
 
 from reflex import tokenizer
+from reflex.errors import ModelFileError
 from reflex.gguf import reader
 
 
@@ -21,3 +22,22 @@ def load(tmp_path):
     yield make
     for file in opened:
         file.close()
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """refused(changes) -> the error that a changed tiny model meets (changed_models.py)."""
+    from changed_models import write_changed
+
+    from reflex.arch import load_spec
+
+    def load(kind=ModelFileError, **changes):
+        file = reader.open_model(write_changed(tmp_path / "changed.gguf", **changes))
+        try:
+            with pytest.raises(kind) as caught:
+                load_spec(file)
+        finally:
+            file.close()
+        return str(caught.value)
+
+    return load

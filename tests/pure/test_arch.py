@@ -7,50 +7,14 @@ from pathlib import Path
 
 import pytest
 import tiny_gemma
-from gguf import GGUFWriter
-from tiny import MODELS, Model, add_key, add_tokenizer, values, write
+from changed_models import write_changed
+from tiny import MODELS, Model, write
 
 from reflex import arch
 from reflex.arch import load_spec, spec
 from reflex.errors import InternalError, ModelFileError, UnsupportedError
 from reflex.gguf.reader import open_model
 from reflex.native import bytes_at
-
-
-def write_changed(path, name="llama", drop=(), keys=(), tensors=(), architecture=None):
-    """A tiny model with keys or tensors changed: {full key: value or None}, {tensor: numpy shape or None}."""
-    model = Model(name)
-    writer = GGUFWriter(str(path), architecture or model.architecture)
-    metadata = model.metadata() | dict(keys)
-    for key, value in metadata.items():
-        if value is not None:
-            add_key(writer, key, value)
-    add_tokenizer(writer, model.tokenizer)
-    for tensor, shape in (dict(model.shapes()) | dict(tensors)).items():
-        if shape is not None:
-            writer.add_tensor(tensor, values(tensor, shape, 1.0, 0))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return str(path)
-
-
-@pytest.fixture
-def refused(tmp_path):
-    """Loads a changed tiny model and returns the error it meets."""
-
-    def load(kind=ModelFileError, **changes):
-        file = open_model(write_changed(tmp_path / "changed.gguf", **changes))
-        try:
-            with pytest.raises(kind) as caught:
-                load_spec(file)
-        finally:
-            file.close()
-        return str(caught.value)
-
-    return load
-
 
 # ---- registry ----------------------------------------------------------------------------------------------
 

@@ -5,35 +5,18 @@ That their numbers are right is tested by test_families.py, whose models have th
 
 import numpy as np
 import pytest
+from changed_models import write_changed
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 from llama import Llama
-from test_arch import write_changed
 from test_families import AGAINST_LLAMA, CONTEXT, Tiny, distance, feed, text
 from tiny import Model, add_key, add_tokenizer, values, write
 
 from reflex.arch import load_spec
 from reflex.backends.reference import Stack
-from reflex.errors import ModelFileError, UnsupportedError
+from reflex.errors import UnsupportedError
 from reflex.gguf.reader import open_model
 from reflex.inspect import describe, render
-
-
-@pytest.fixture
-def refused(tmp_path):
-    """Loads a changed tiny model and returns the error it meets."""
-
-    def load(kind=ModelFileError, **changes):
-        file = open_model(write_changed(tmp_path / "changed.gguf", **changes))
-        try:
-            with pytest.raises(kind) as caught:
-                load_spec(file)
-        finally:
-            file.close()
-        return str(caught.value)
-
-    return load
-
 
 # ---- keys --------------------------------------------------------------------------------------------------
 
