@@ -216,11 +216,11 @@ def formats():
 
 def speeds():
     """Where the speeds of the formats come from."""
-    found = [*record.read("formats"), *record.read("formats-cpu")]
+    found = [(where, result) for where, name in (("cuda", "formats"), ("cpu", "formats-cpu")) for result in record.read(name)]
     if not found:
         return "*Speeds: not measured yet.*\n"
     text = f"Speeds are beside {BASELINE}'s: bytes of weights per second for one token, products per second for more. "
-    return text + " ".join(measured_on([result]) for result in found)
+    return text + " ".join(f"{where}: {measured_on([result]).lstrip()}" for where, result in found)
 
 
 PAGES = {

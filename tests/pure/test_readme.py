@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from bench import decision_picture, picture, readme, record  # noqa: E402
 
 TEXT = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("LOG", "help"))]
 RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
 
 
@@ -91,11 +92,26 @@ def test_numbers_outside_of_blocks_are_few():
     assert units == ["1.2 to 17 times"]
 
 
-def test_files_named_exist():
-    named = re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.py)`", TEXT) + re.findall(r"\]\(([\w./-]+)\)", TEXT)
-    assert len(named) > 10
-    missing = [name for name in named if not (ROOT / name).exists() and not (ROOT / "reflex" / name).exists()]
-    assert [name for name in missing if name != "bench/results/"] == []
+FOLDERS = ("bench", "deploy", "examples", "reflex", "tests")
+MODULES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")} | {"precompile.py", "convert_lora_to_gguf.py"}
+
+
+def headings(page):
+    """The anchors that GitHub makes of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere_and_files_named_exist(page):
+    text, lost = page.read_text(), []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        lost += [] if ":" in name or (target.exists() and (not anchor or anchor in headings(target))) else [link]
+    for name in re.findall(r"`((?:bench|deploy|docs|examples|reflex|tests)/[\w./-]+|[\w-]+\.py)`", text):
+        lost += [] if (ROOT / name).exists() or name in MODULES else [name]
+    assert lost == []
 
 
 def test_make_targets_named_exist():
@@ -151,7 +167,6 @@ def test_a_picture_has_every_engine_and_phase():
     assert all(words in svg for words in ("reflex", "a &lt;peer&gt;", "200 ms", "launch", "prefill", "30.0 ms", "2.0 ms"))
 
 
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("LOG", "help"))]
 FOREIGN = {"--gpus"}  # of docker
 
 
