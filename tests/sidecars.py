@@ -10,10 +10,10 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import time
 
 import process
 import tiny
+from process import until as until
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ extra }}"
 ENGINE = ("--threads", "1", "--ctx", "512", "--backend", "cpu")
@@ -42,7 +42,7 @@ def worker_program(folder, name="reflex", before=""):
 
 
 def held_program(folder):
-    """The same, but every request stops after some tokens until it is cancelled, its sidecar gone, or a minute is over."""
+    """The same, but every request stops after some tokens until it is cancelled, its sidecar gone, or some minutes are over."""
     return worker_program(folder, "held", process.HELD.format(at=40))
 
 
@@ -86,7 +86,7 @@ class Running:
         """The next line of stdout."""
         return json.loads(self.process.stdout.readline())
 
-    def connect(self, seconds=120.0):
+    def connect(self, seconds=process.SECONDS):
         """A socket to it."""
         if self.path:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -99,7 +99,7 @@ class Running:
 
     def client(self):
         """An http.client connection."""
-        client = http.client.HTTPConnection("sidecar", timeout=120)
+        client = http.client.HTTPConnection("sidecar", timeout=300)
         client.sock = self.connect()
         return client
 
@@ -145,7 +145,7 @@ class Running:
     def stop(self, number=signal.SIGTERM):
         """(exit code, stderr) after a signal."""
         self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=120)
+        _, said = self.process.communicate(timeout=300)
         return self.process.returncode, said.decode()
 
     def __enter__(self):
@@ -155,16 +155,8 @@ class Running:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.communicate(timeout=60)
+                self.process.communicate(timeout=300)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.stdout.close()
         self.process.stderr.close()
-
-
-def until(holds, seconds=120.0):
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not come to that"
-        time.sleep(0.01)

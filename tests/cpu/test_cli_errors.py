@@ -257,7 +257,7 @@ def test_interrupt_keeps_the_text_and_exits_130(model):
     running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     first = running.stdout.readline()
     running.send_signal(signal.SIGINT)
-    rest, errors = running.communicate(timeout=120)
+    rest, errors = running.communicate(timeout=300)
     lines = [json.loads(line) for line in (first + rest).splitlines()]
     assert lines[0]["type"] == "token" and (running.returncode, errors) == (130, b"")
     assert lines[-1]["finish_reason"] == "interrupt"

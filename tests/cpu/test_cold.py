@@ -60,7 +60,7 @@ front.main(first)
 def watched(*argv):
     """(stdout, modules imported since start, files opened) of one command."""
     code = WATCH.format(root=str(process.ROOT), packages=sysconfig.get_path("purelib"))
-    done = subprocess.run([sys.executable, "-IS", "-c", code, *map(str, argv)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-IS", "-c", code, *map(str, argv)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     modules = next(line[2:].split() for line in lines if line.startswith("M "))

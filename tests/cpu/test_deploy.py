@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def worker(model):
-    held = Held(process.words("stdio", model, *ENGINE.split()), timeout=120, wait=120)
+    held = Held(process.words("stdio", model, *ENGINE.split()), timeout=300, wait=300)
     yield held
     held.close()
 
@@ -104,7 +104,7 @@ def test_jobs_by_the_local_server_of_runpod(environment):
         ]
     finally:
         server.terminate()
-        printed = server.communicate(timeout=120)[0].decode()
+        printed = server.communicate(timeout=300)[0].decode()
     scored, text, wrong = answers
     assert scored["status"] == "COMPLETED" and scored["output"][0]["best_text"] in SCORE["candidates"], printed
     assert [said["type"] for said in text["output"]] == ["token"] * 5 + ["result"]
@@ -113,11 +113,11 @@ def test_jobs_by_the_local_server_of_runpod(environment):
 
 def asked(url, said, server):
     """A job's answer, from a server that may be starting."""
-    until = time.monotonic() + 180
+    until = time.monotonic() + process.SECONDS
     while True:
         request = urllib.request.Request(url, json.dumps({"input": said}).encode(), {"content-type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 return json.load(answer)
         except urllib.error.URLError:
             if time.monotonic() > until or server.poll() is not None:
@@ -171,7 +171,7 @@ print(json.dumps([model.ask.local(json.loads(sys.argv[2])), list(model.stream.lo
 @pytest.mark.skipif(not have("modal"), reason="modal is not installed: pip install 'reflex-gguf[platforms]'")
 def test_modal_by_its_local_calls(environment):
     words = [sys.executable, "-c", MODAL, DEPLOY, json.dumps(SCORE), json.dumps(TEXT)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     scored, text = json.loads(done.stdout.splitlines()[-1])
     assert scored["best_text"] in SCORE["candidates"] and text["completion_tokens"] == 5
@@ -253,7 +253,7 @@ def test_lambda_by_its_runtime_client(environment):
     words = [sys.executable, "-m", "awslambdaric", "ready.handler"]
     client = subprocess.Popen(words, env=env, cwd=DEPLOY / "aws_lambda", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        assert Runtime.over.wait(180), (Runtime.answers, client.poll())
+        assert Runtime.over.wait(300), (Runtime.answers, client.poll())
     finally:
         client.kill()
         client.communicate()

@@ -25,7 +25,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def held(model):
     """Its long texts stop after some tokens, until they are cancelled or their client is gone."""
-    worker = Held(process.words("stdio", model, *ENGINE, before=process.HELD.format(at=40)), timeout=120, wait=120)
+    worker = Held(process.words("stdio", model, *ENGINE, before=process.HELD.format(at=40)), timeout=300, wait=300)
     yield worker
     worker.close()
 

@@ -183,7 +183,7 @@ module.squares = watched
     for number, wanted in ((each * 2 + 3, known), (2, None)):
         argv = ("imatrix", folder / "llama-smollm.gguf", folder / "text.txt", "-o", "i.gguf", "--window", str(WINDOW))
         words = process.words(*argv, before=code.format(number=number))
-        done = subprocess.run(words, capture_output=True, timeout=120, cwd=tmp_path)
+        done = subprocess.run(words, capture_output=True, timeout=300, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (130, b"") and (b"interrupted after 2 of" in done.stdout) == bool(wanted)
         assert (tmp_path / "i.gguf").exists() == bool(wanted)
         if wanted:
@@ -196,7 +196,7 @@ module.squares = watched
 
 
 def refused(code, text, *argv, cwd=None):
-    done = subprocess.run(process.words("imatrix", *argv), capture_output=True, timeout=120, cwd=cwd)
+    done = subprocess.run(process.words("imatrix", *argv), capture_output=True, timeout=300, cwd=cwd)
     lines = done.stderr.decode().splitlines()
     assert done.returncode == code and len(lines) == 1 and text in lines[0], (done.returncode, lines)
 

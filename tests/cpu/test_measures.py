@@ -222,7 +222,7 @@ def watched(*words, **named):
         os.kill(os.getpid(), signal.SIGINT)
 cpu.Plan.evaluate = watched
 """
-    return subprocess.run(process.words(*argv, before=code), capture_output=True, timeout=120, cwd=folder)
+    return subprocess.run(process.words(*argv, before=code), capture_output=True, timeout=300, cwd=folder)
 
 
 def test_ctrl_c_prints_what_is_known(folder):

@@ -61,7 +61,7 @@ def start(request):
 
 def launcher_check(*command, **options):
     """What `doctor` says about how it was started: ok means without site."""
-    done = subprocess.run([*map(str, command), "doctor", "--json"], capture_output=True, text=True, timeout=60, **options)
+    done = subprocess.run([*map(str, command), "doctor", "--json"], capture_output=True, text=True, timeout=300, **options)
     assert done.returncode in (0, 1), done.stderr
     return next(check["status"] for check in json.loads(done.stdout)["checks"] if check["name"] == "launcher")
 

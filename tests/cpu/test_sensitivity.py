@@ -142,7 +142,7 @@ def test_refused(model, monkeypatch):
 
 
 def ran(folder, *argv, code=0, before=""):
-    done = subprocess.run(process.words(*argv, before=before), capture_output=True, timeout=120, cwd=folder)
+    done = subprocess.run(process.words(*argv, before=before), capture_output=True, timeout=300, cwd=folder)
     assert done.returncode == code, done.stderr.decode()
     return done
 

@@ -225,7 +225,7 @@ uvicorn.run, ssl.create_default_context().check_hostname
 
 def test_what_is_imported_before_the_first_answer():
     boot = sidecars.words(before=IMPORTED + "sys.exit()")
-    found = subprocess.run(boot, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    found = subprocess.run(boot, capture_output=True, text=True, check=True, timeout=300).stdout.split()
     large = {"_ssl", "anyio", "click", "email.message", "hashlib", "http.client", "multiprocessing", "starlette", "tempfile"}
     assert not large & set(found) and len(found) <= 225, large & set(found) or len(found)
 
@@ -252,13 +252,13 @@ def test_a_worker_that_cannot_start_ends_the_sidecar(folder, tmp_path):
     done = subprocess.run(
         sidecars.words(tmp_path / "none.gguf", "--port", "0", "--worker", sidecars.worker_program(folder)),
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     said = done.stderr.decode()
     assert done.returncode == 3 and said.count("reflex: model_file:") == 1 and "Traceback" not in said
-    done = subprocess.run(sidecars.words("a.gguf", "--port", "0", "--worker", tmp_path / "none"), capture_output=True, timeout=60)
+    done = subprocess.run(sidecars.words("a.gguf", "--port", "0", "--worker", tmp_path / "none"), capture_output=True, timeout=300)
     assert done.returncode == 8 and b"cannot start the worker" in done.stderr and done.stderr.count(b"\n") == 1
-    done = subprocess.run(sidecars.words("a.gguf", "--port", "0", "--worker", sys.executable), capture_output=True, timeout=60)
+    done = subprocess.run(sidecars.words("a.gguf", "--port", "0", "--worker", sys.executable), capture_output=True, timeout=300)
     assert done.returncode == 2 and b"Traceback" not in done.stderr
 
 
@@ -324,7 +324,7 @@ def test_a_signal_lets_requests_finish(folder, model, number, code):
             found.process.send_signal(number)
             until(lambda: refused(found))
         assert [each.result().status for each in asked] == [200] * 3
-        found.process.wait(60)
+        found.process.wait(300)
         assert found.process.returncode == code and not os.path.exists(f"/proc/{pid}")
 
 
@@ -345,7 +345,7 @@ def test_a_signal_does_not_wait_for_ever(folder, model):
             found.process.terminate()
             answers = [each.result() for each in asked]
             assert [(each.status, each.error["category"]) for each in answers] == [(503, "state")] * 2
-            found.process.wait(60)  # the worker, which does not run, has to be killed
+            found.process.wait(300)  # the worker, which does not run, has to be killed
         assert found.process.returncode == 0 and not os.path.exists(f"/proc/{pid}")
 
 

@@ -10,6 +10,7 @@ import struct
 import time
 from pathlib import Path
 
+import process
 import pytest
 import sidecars
 from sidecars import JSON, TEXT, Answer, Running, until
@@ -54,7 +55,7 @@ def unharmed(running):
     assert running.gauge("requests_running") == running.gauge("requests_waiting") == 0
 
 
-def spoken(running, data, seconds=120.0):
+def spoken(running, data, seconds=process.SECONDS):
     """All that comes back for bytes, to the end of the connection."""
     with contextlib.closing(running.connect(seconds)) as found:
         found.sendall(data)
@@ -112,7 +113,7 @@ def test_a_client_that_leaves_cancels_in_the_worker(folder, model):
             response.close()
             client.close()
             until(lambda number=number: found.gauge('cancelled_total{why="left"}') == number + 1)
-            until(lambda: found.gauge("requests_running") == 0)  # which otherwise takes a minute
+            until(lambda: found.gauge("requests_running") == 0)  # which otherwise takes minutes
             assert found.gauge('tokens_total{kind="completion"}') == 0
 
 

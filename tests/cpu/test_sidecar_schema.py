@@ -52,6 +52,6 @@ def test_requests_that_nobody_thought_of(document, path, method, mode):
     @given(case=document[path][method].as_strategy(generation_mode=mode))
     @settings(max_examples=EXAMPLES if method == "post" else 5, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def hold(case):
-        case.call_and_validate(headers=TOLD, checks=CHECKS, timeout=120)
+        case.call_and_validate(headers=TOLD, checks=CHECKS, timeout=300)
 
     hold()

@@ -169,7 +169,7 @@ def test_from_python_a_model_that_shrinks_ends_the_process_and_gives_no_result(m
     """A library does not take a signal of the program that it is part of."""
     path = tmp_path / "m.gguf"
     path.write_bytes(model.read_bytes())
-    done = subprocess.run([sys.executable, "-c", SHRINK, str(process.ROOT), str(path)], capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", SHRINK, str(process.ROOT), str(path)], capture_output=True, timeout=300)
     assert done.returncode == -signal.SIGBUS and done.stdout == b""
 
 
@@ -190,7 +190,7 @@ def test_a_model_after_a_fork_answers_or_says_why_not(model, threads):
         assert list(loaded.logits("The capital")) == logits
 
 
-def ended(child, seconds=60):
+def ended(child, seconds=process.SECONDS):
     """Exit code of a child that must end by itself."""
     for _ in range(10 * seconds):
         done, status = os.waitpid(child, os.WNOHANG)

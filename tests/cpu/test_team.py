@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from process import until
 from tiny import write
 
 from reflex.arch import load_spec
@@ -43,7 +44,7 @@ def test_workers_end_when_the_plan_is_closed(file):
     before = threading.active_count(), len(os.listdir("/proc/self/task"))
     for _ in range(20):
         run(file, 4, 3)
-    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
+    until(lambda: (threading.active_count(), len(os.listdir("/proc/self/task"))) == before)  # the system's part takes a moment
 
 
 def test_busy_cores_do_not_stop_the_caller(file):

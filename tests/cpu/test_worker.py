@@ -303,7 +303,7 @@ def test_a_signal_answers_the_request_at_hand_and_refuses_the_rest(model, number
     assert [json.loads(running.stdout.readline())["type"] for _ in range(3)] == ["ready", "token", "token"]
     running.send_signal(number)
     answers = [json.loads(line) for line in running.stdout]
-    assert running.wait(120) == code
+    assert running.wait(300) == code
     *_, first, second, third = answers
     assert first["finish_reason"] == "cancelled" and first["id"] == "a" and first["completion_tokens"] <= 40
     assert (second["type"], second["id"], second["category"]) == ("error", "b", "state")
@@ -329,7 +329,7 @@ def test_a_signal_before_any_request_ends_it_at_once(model, before):
     running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert json.loads(running.stdout.readline())["type"] == "ready"
     running.terminate()
-    assert running.wait(120) == 0 and running.stdout.read() == b""
+    assert running.wait(300) == 0 and running.stdout.read() == b""
     running.stdin.close()
     running.stdout.close()
 
@@ -346,7 +346,7 @@ def test_a_client_that_is_gone_ends_the_worker_within_a_token(model, index):
     running.stdin.flush()
     os.read(source, 1)
     running.stdout.close()
-    assert running.wait(120) == 141 and running.stderr.read() == b""
+    assert running.wait(300) == 141 and running.stderr.read() == b""
     running.stdin.close()
     running.stderr.close()
     os.close(source)
@@ -358,7 +358,7 @@ def test_a_reader_that_stopped_ends_the_worker_in_time(model):
     running.stdout.readline()
     running.stdin.write(json.dumps({"command": "tokenize", "text": "the " * 40_000}).encode() + b"\n")
     running.stdin.flush()
-    assert running.wait(120) == 8
+    assert running.wait(300) == 8
     (line,) = running.stderr.read().decode().splitlines()
     assert line.startswith("reflex: io: nobody reads the answers")
     for end in (running.stdin, running.stdout, running.stderr):

@@ -6,19 +6,17 @@ import pytest
 
 def test_the_caller_goes_on_while_the_device_starts(stub):
     code = """
-    from time import perf_counter
-    started = perf_counter()
     starting = device.begin()
     order = []
     starting.then(lambda dev: order.append(dev.name))
-    begun = perf_counter() - started
+    order.append("the caller")
     starting.then(lambda dev: order.append("second"))
     dev = starting.ready()
-    show(begun=begun, ready=perf_counter() - started, order=order, phases=[name for name, _ in dev.marks])
+    show(order=order, phases=[name for name, _ in dev.marks])
     """
-    (result,) = stub.run(code, DELAY=300)
-    assert result["begun"] < 0.1 and result["ready"] >= 0.3
-    assert result["order"] == ["Stub GPU 0", "second"] and result["phases"] == ["begin", "driver", "cuInit", "context"]
+    (result,) = stub.run(code, DELAY=2000)
+    assert result["order"] == ["the caller", "Stub GPU 0", "second"]
+    assert result["phases"] == ["begin", "driver", "cuInit", "context"]
     assert stub.matching("cuInit 0 connections=1 visible=-")
     stub.run(code, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
     assert stub.matching("cuInit 0 connections=8")

@@ -63,7 +63,7 @@ def test_upload(stub, model, name):
 
 def test_a_process_that_lives_on_gets_its_pages_back(stub, model):
     code = """
-    from time import sleep
+    from time import monotonic, sleep
     from reflex.gguf.reader import open_model
     upload.FILE_SYSTEMS, upload.SMALL, upload.PINNED_SECONDS = range(1 << 40), 16384, 0.05
     dev, file = device.begin().ready(), open_model({!r})
@@ -72,8 +72,9 @@ def test_a_process_that_lives_on_gets_its_pages_back(stub, model):
     job.add(0, tensor.address, tensor.nbytes)
     job.begin(dev, dev.allocate(tensor.nbytes, "weights"))
     job.wait()
-    sleep(1)
-    maps = [line.split()[1] for line in open("/proc/self/maps") if "tiny.gguf" in line]
+    def seen(): return [line.split()[1] for line in open("/proc/self/maps") if "tiny.gguf" in line]
+    end = monotonic() + 200
+    while (maps := seen()) != ["r--p"] and monotonic() < end: sleep(0.01)
     job.wait()
     show(maps=maps)
     """

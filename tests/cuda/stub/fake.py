@@ -44,6 +44,6 @@ def environment(stub, log=None, **settings):
     return {**clean, "LD_LIBRARY_PATH": str(Path(stub).parent), "PYTHONPATH": str(ROOT), **variables}
 
 
-def python(code, env, timeout=60):
+def python(code, env, timeout=300):
     """Run Python source in a process of its own; the finished process."""
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=timeout)
