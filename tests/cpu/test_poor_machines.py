@@ -46,9 +46,10 @@ def test_a_user_who_may_write_nowhere(model, answer):
     argv = process.words("system1", model, *SYSTEM1)
     other = {"cwd": "/", "user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True}
     try:
-        subprocess.run([argv[0], "-IS", "-c", f"open({str(process.ROOT)!r} + '/README.md')"], check=True, **other)
+        code = f"open({str(process.ROOT)!r} + '/README.md'), open({str(model)!r})"
+        subprocess.run([argv[0], "-IS", "-c", code], check=True, **other)
     except (PermissionError, subprocess.CalledProcessError):
-        pytest.skip("Python or this source tree lies where only its owner can read")
+        pytest.skip("Python, this source tree or the temporary folder lies where only its owner can read")
     done = subprocess.run(argv, env={}, **other)
     assert (done.returncode, done.stdout, done.stderr) == answer
 

@@ -137,15 +137,16 @@ def test_an_instance_is_measured_as_its_whole_device():
 
 def test_without_a_counter_the_power_is_sampled():
     nvml = Nvml(watts=[20.0], counter=False)
-    here = threading.get_ident()
+    here, until = threading.get_ident(), [nvml.now]
 
     def sleep(seconds):
-        """The clock is moved by the thread that samples; others wait for it."""
+        """The clock is moved by the thread that samples, as far as the other one waits for it."""
+        if threading.get_ident() == here:
+            until[0] = nvml.now + seconds
+        while (nvml.now < until[0]) == (threading.get_ident() == here):
+            time.sleep(0.0005)
         if threading.get_ident() != here:
             nvml.now += seconds
-        until = nvml.now + seconds
-        while threading.get_ident() == here and nvml.now < until:
-            time.sleep(0.0005)
 
     meter = energy.Meter("cuda", nvml, nvml.clock, sleep)
     device = meter.devices[NAME]
@@ -158,6 +159,7 @@ def test_without_a_counter_the_power_is_sampled():
     assert found["method"] == "sampled power"
     assert found["joules"] == pytest.approx(100.0 * found["seconds"], rel=0.1)
     meter.close()
+    until[0] = float("inf")
 
 
 def test_a_thread_that_cannot_read_says_so():
