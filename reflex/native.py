@@ -205,12 +205,12 @@ def machine():
 LEAVES = (  # names in /proc/cpuinfo: what glibc calls the leaf, the register (eax, ebx, ecx, edx), and bits of it
     (0, 2, {"ssse3": 9, "fma": 12, "cx16": 13, "sse4_1": 19, "sse4_2": 20, "movbe": 22, "popcnt": 23, "f16c": 29}),
     (1, 1, {"bmi1": 3, "avx2": 5, "bmi2": 8, "avx512f": 16, "avx512dq": 17, "avx512bw": 30, "avx512vl": 31}),
-    (1, 2, {"avx512vbmi": 1, "gfni": 8, "avx512_vnni": 11}),
+    (1, 2, {"avx512vbmi": 1, "gfni": 8, "avx512_vnni": 11, "avx512_bitalg": 12}),
     (1, 3, {"avx512_fp16": 23}),
 )
 # Second kernels, by the feature words of the processors that they are for, the best first. That of gathers is one that only
 # processors with fast ones have: with microcode against Downfall, older ones take eight times as long.
-WAYS = {"gathered": {"avx512_fp16"}, "permuted": {"avx512vbmi", "gfni"}}
+WAYS = {"gathered": {"avx512_fp16"}, "permuted": {"avx512vbmi", "avx512_bitalg", "gfni"}}
 
 
 def cpu_flags():

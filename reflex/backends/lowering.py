@@ -14,7 +14,7 @@ from ..quant.types import by_id, row_bytes
 from .layers import facts
 
 STEP_WORDS = 17  # kernel, barrier, 15 operands (kernels/host/execute.py)
-QUANTIZED_GROUP = 640  # bytes per 256 quantized activations (kernels/dot.py)
+QUANTIZED_GROUP = 960  # bytes per 256 quantized activations (kernels/dot.py)
 ELSEWHERE = ("further", "experts", "latent", "weights", "recurrent")  # files of operations that few families have
 ALL = "all"  # a thread may read everything
 ONE = 0x3F800000  # 1.0 as float32 bits

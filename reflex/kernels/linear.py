@@ -57,8 +57,9 @@ def step_kernel(record, name, way=LOADED):
         row_bytes, x_stride, out_stride = load_i64(step + 64), load_i64(step + 72), load_i64(step + 80)
         start, last = share(rows, thread, threads), share(rows, thread + 1, threads)
         tiles = (tokens + limit - 1) // limit
+        block = ROW_BLOCK if tiles > 1 else last - start
         while start < last:
-            stop = min(start + ROW_BLOCK, last)
+            stop = min(start + block, last)
             for k in range(tiles):
                 t = tokens * k // tiles
                 count = tokens * (k + 1) // tiles - t

@@ -45,7 +45,8 @@ def environment(target):
     """
     name, features = target.cpu, target.features
     if target.vnni:
-        features += ",+avx512vbmi,+gfni"  # of linear_permuted.py: Numba makes code, which is thrown away, of all that it sees
+        # of linear_permuted.py: Numba makes code, which is thrown away, of all that it sees
+        features += ",+avx512vbmi,+avx512bitalg,+gfni"
     if target.machine != platform.machine():  # numba first compiles for the machine it runs on, whatever the goal
         name, features = ("x86-64-v3", "") if platform.machine() == "x86_64" else ("generic", "")
     return {"REFLEX_LEVEL": target.level, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "NUMBA_OPT": "0"}

@@ -6,6 +6,8 @@ the order written here, never reassociated, so that a token's result does not de
 computed with.
 """
 
+from functools import reduce
+
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -41,7 +43,7 @@ class Vectors:
     def __init__(self, builder):
         self.b = builder
         self.target = current()
-        self.masks = {}
+        self.constants = {}
         self.permutes = Permutes(self)  # only in kernels for processors that do
 
     # ---- constants, addresses, memory ----
@@ -66,11 +68,7 @@ class Vectors:
 
     def at(self, pointer, offset):
         """pointer + offset bytes; offset is a Python int or an int64 value."""
-        if isinstance(offset, int):
-            if offset == 0:
-                return pointer
-            offset = ir.Constant(i64, offset)
-        return self.b.gep(pointer, [offset])
+        return self.b.gep(pointer, [ir.Constant(i64, offset) if isinstance(offset, int) else offset]) if offset != 0 else pointer
 
     def load(self, pointer, kind):
         return self.b.load(self.b.bitcast(pointer, kind.as_pointer()), align=1)
@@ -110,8 +108,7 @@ class Vectors:
         """`count` halves `stride` bytes apart, as float32 lanes."""
         if not has_halves():
             return self.gather([self.half(self.at(pointer, i * stride)) for i in range(count)])
-        kind = vector(f16, count)
-        halves = self.load(pointer, kind) if stride == 2 else self.strided(pointer, stride, count, f16)
+        halves = self.strided(pointer, stride, count, f16) if stride > 2 else self.load(pointer, vector(f16, count))
         return self.b.fpext(halves, vector(f32, count))
 
     def half_pairs(self, pointer, stride, count=LANES):
@@ -162,11 +159,14 @@ class Vectors:
 
     def lane_mask(self, count, bits):
         """Constant lanes of a mask that LLVM does not know, or it would take the broadcasts for shuffles."""
-        if (count, bits) not in self.masks:
+        return self.b.bitcast(self.unknown(ir.Constant(ir.IntType(count), bits)), vector(ir.IntType(1), count))
+
+    def unknown(self, constant):
+        """A constant that LLVM does not know, made once."""
+        if str(constant) not in self.constants:
             with self.b.goto_entry_block():
-                hidden = self.hidden(ir.Constant(ir.IntType(count), bits))
-                self.masks[count, bits] = self.b.bitcast(hidden, vector(ir.IntType(1), count))
-        return self.masks[count, bits]
+                self.constants[str(constant)] = self.hidden(constant)
+        return self.constants[str(constant)]
 
     def bfloat(self, pointer):
         """A bfloat16 at `pointer` as float32."""
@@ -307,7 +307,7 @@ class Vectors:
         """Byte value[i] of a table of 16, for each lane."""
         if self.target.machine != "x86_64":
             return self._chosen(table, value)
-        size, widest = value.type.count, 64 if self.target.vnni else 32 if self.target.avx2 else 16
+        size, widest = value.type.count, 32 * self.subs if self.target.avx2 else 16
         if size > widest:
             return self.joined([self.lookup(table, self.slice(value, o, widest)) for o in range(0, size, widest)])
         name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[size]
@@ -383,45 +383,46 @@ class Vectors:
         if len(pointers) == 2:
             high = self.b.shl(self.b.zext(self.load(pointers[1], i32), i64), ir.Constant(i64, 32))
             bits = self.b.or_(self.b.zext(bits, i64), high)
-        kind = vector(i8, count)
-        return self.b.select(self.b.bitcast(bits, vector(ir.IntType(1), count)), self.const(kind, value), self.const(kind, 0))
+        return self.flags(bits, vector(i8, count), value)
 
     @property
     def subs(self):
         """Sub-blocks of 32 codes that one byte vector holds: two with 512-bit registers."""
         return 2 if self.target.vnni else 1
 
-    def dot_bytes(self, u, s, into=None):
-        """Unsigned by signed bytes: int32 sums of four neighbours, added to `into`. Products must fit 15 bits in pairs."""
-        b = self.b
+    def dot_bytes(self, *pairs, into=None):
+        """Unsigned by signed bytes: int32 sums of four neighbours of all pairs of vectors, added to `into`. What two neighbours of
+        all pairs add up to must fit 16 bits."""
+        b, count = self.b, pairs[0][0].type.count
         if self.target.vnni:
-            ints, name = vector(i32, u.type.count // 4), f"llvm.x86.avx512.vpdpbusd.{8 * u.type.count}"
-            return b.call(declare(b, name, ints, [ints, u.type, u.type]), [into or self.const(ints, 0), u, s])
-        if into is not None:
-            return b.add(into, self.dot_bytes(u, s))
+            ints, kind = vector(i32, count // 4), vector(i8, count)
+            function = declare(b, f"llvm.x86.avx512.vpdpbusd.{8 * count}", ints, [ints, kind, kind])
+            for u, s in pairs:
+                into = b.call(function, [into or self.const(ints, 0), u, s])
+            return into
         if self.target.avx2:
-            return self._madd(u, s, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
-        if self.target.machine == "x86_64":
-            parts = [
-                self._madd(
-                    self.slice(u, o, 16), self.slice(s, o, 16), "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd", 16
-                )
-                for o in (0, 16)
-            ]
-            return self.join(*parts)
-        return self._widened(b.zext(u, vector(i32, 32)), b.sext(s, vector(i32, 32)))
+            total = self._madd(pairs, "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 32)
+        elif self.target.machine == "x86_64":
+            names = "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd", 16
+            halves = [[[self.slice(x, at, 16) for x in pair] for pair in pairs] for at in (0, 16)]
+            total = self.join(*(self._madd(half, *names) for half in halves))
+        else:
+            words = vector(i16, 32)
+            total = self._widened([b.mul(b.zext(u, words), b.sext(s, words)) for u, s in pairs])
+        return b.add(into, total) if into is not None else total
 
-    def _madd(self, u, s, bytes_to_words, words_to_ints, count):
-        kind, words = vector(i8, count), vector(i16, count // 2)
-        ints = vector(i32, count // 4)
-        w = self.b.call(declare(self.b, bytes_to_words, words, [kind, kind]), [u, s])
-        return self.b.call(declare(self.b, words_to_ints, ints, [words, words]), [w, self.const(words, 1)])
+    def _madd(self, pairs, bytes_to_words, words_to_ints, count):
+        kind, words, ints = vector(i8, count), vector(i16, count // 2), vector(i32, count // 4)
+        products = (self.b.call(declare(self.b, bytes_to_words, words, [kind, kind]), pair) for pair in pairs)
+        total = reduce(self.b.add, products)
+        return self.b.call(declare(self.b, words_to_ints, ints, [words, words]), [total, self.const(words, 1)])
 
-    def _widened(self, u, s):
-        """The same sums with plain arithmetic, for targets without a byte dot product."""
-        product = self.b.mul(u, s)
-        parts = [self.shuffle(product, product, [4 * j + k for j in range(LANES)]) for k in range(4)]
-        return self.b.add(self.b.add(parts[0], parts[1]), self.b.add(parts[2], parts[3]))
+    def _widened(self, products):
+        """The same sums of products of 16 bits with plain arithmetic, for targets without a byte dot product."""
+        b, half = self.b, self.const(vector(i32, 16), 16)
+        ints = [b.bitcast(product, half.type) for product in products]  # two in each
+        total = reduce(b.add, [part for x in ints for part in (b.ashr(b.shl(x, half), half), b.ashr(x, half))])
+        return b.add(self.pick(total, range(0, 16, 2)), self.pick(total, range(1, 16, 2)))
 
     @property
     def biased(self):
@@ -432,8 +433,8 @@ class Vectors:
         """32 signed by 32 signed bytes, for targets that are not `biased`."""
         b = self.b
         if self.target.machine != "x86_64":
-            return self._widened(b.sext(w, vector(i32, 32)), b.sext(x, vector(i32, 32)))
-        return self.dot_bytes(self._sign(w, w), self._sign(x, w))
+            return self._widened([b.mul(b.sext(w, vector(i16, 32)), b.sext(x, vector(i16, 32)))])
+        return self.dot_bytes((self._sign(w, w), self._sign(x, w)))
 
     def _sign(self, a, by):
         """a negated where `by` is negative, zeroed where it is zero."""

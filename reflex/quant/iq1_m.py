@@ -7,7 +7,7 @@
 value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .iq1_s import eighths, nibbles
 from .lanes import Group, Large, nibbles_in_turn, odd_scales, points_of
@@ -72,17 +72,26 @@ def _group(v, p, reader, indices):
     points = points_of(reader, eighths(), 8, indices)
 
     def codes(i, count):
-        """Nine more than the eighths: a point's eight, and one up or down."""
+        """OFFSET more than the eighths: a point's eight, and one up or down."""
         own = v.slice(high, i % 2 * 4, 4 * count)
         down = v.b.and_(own, v.const(own.type, 8 << i // 2 * 4))
         up = v.b.icmp_unsigned("==", down, v.const(down.type, 0))
         shifts = v.masked(up, v.int64, 0x0202020202020202)
         return v.b.or_(points(i, count), v.b.bitcast(shifts, v.bytes(32 * count)))
 
-    return Group(scales, v.b.fmul(scales, v.const(scales.type, -9.0)), codes)
+    return Group(scales, None, codes, bias=OFFSET)
 
 
-LANES = Large(56, _group, indices=_indices, gathers=_indices)
+def _combed(v, pointers):
+    rows = (pointers * 2)[:2]
+    octets, high = combed.low_bytes(v, rows), combed.high_bits(v, [v.at(p, 32) for p in rows])
+    quads = [v.b.bitcast(v.b.zext(v.load(v.at(p, 32), v.words8), v.longs8), v.bytes64) for p in pointers]
+    downs = [v.permutes.bits(quad, [4 * k + 3 for k in range(4) for _ in (0, 1)] * 8) for quad in quads]
+    shifts = [v.b.select(down, v.const(v.bytes64, -1), v.const(v.bytes64, 1)) for down in downs]
+    return combed.ternary_points(v, grids.iq1_s(), octets, high, range(0, 32, 4), [_scales(v, p) for p in pointers], more=shifts)
+
+
+LANES = Large(56, _group, indices=_indices, gathers=_indices, combed=_combed)
 
 
 def _table():

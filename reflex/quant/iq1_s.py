@@ -7,7 +7,7 @@
 value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, odd_scales, points_of
 from .stream import Stream, entries, unaligned
@@ -55,22 +55,31 @@ def _indices(v, p):
 
 def _group(v, p, reader, indices):
     scales, minimums = _scales(v, v.ints(v.load(v.at(p, 34), v.words8)), p)
-    return Group(scales, minimums, points_of(reader, eighths(), 8, indices))
+    return Group(scales, minimums, points_of(reader, eighths(), 8, indices), bias=8)
 
 
 def _scales(v, words, p):
-    """Scales of eighths and the minimums of codes eight too large, with an eighth up or down, for the words of the groups of 32."""
+    """Scales of eighths, and an eighth up or down, for the words of the groups of 32."""
     if v.subs == 2:
         step, places = v.half_splat(p, 16), v.b.lshr(v.twice(words), v.const(v.ints16, 12))
-        minimums = v.float_levels([-(2 * (k & 7) + 1) * (9 if k & 8 else 7) / 8 for k in range(16)], places)
+        minimums = v.float_levels([(2 * (k & 7) + 1) * (-1 if k & 8 else 1) / 8 for k in range(16)], places)
         return odd_scales(v, places, step, 0.125, bits=3), v.b.fmul(minimums, step)
     scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 12)), v.half_splat(p, 8), 0.125, bits=3)
     down = v.b.icmp_unsigned(">=", words, v.const(words.type, 1 << 15))
-    shifts = v.b.select(down, v.const(scales.type, -9.0), v.const(scales.type, -7.0))
+    shifts = v.b.select(down, v.const(scales.type, -1.0), v.const(scales.type, 1.0))
     return v.twice(scales), v.twice(v.b.fmul(scales, shifts))
 
 
-LANES = Large(50, _group, indices=_indices, gathers=_indices)
+def _combed(v, pointers):
+    rows = (pointers * 2)[:2]
+    octets = combed.low_bytes(v, [v.at(p, 2) for p in rows])
+    high = combed.high_bits(v, [v.at(p, 34) for p in rows])
+    starts = [16 * (j // 4) + 3 * (j % 4) for j in range(8)]
+    scales, minimums = zip(*(_scales(v, v.ints(v.load(v.at(p, 34), v.words8)), p) for p in pointers), strict=True)
+    return combed.ternary_points(v, grids.iq1_s(), octets, high, starts, scales, minimums=minimums)
+
+
+LANES = Large(50, _group, indices=_indices, gathers=_indices, combed=_combed)
 
 
 def _fragment(ptx, base, function):

@@ -9,9 +9,9 @@
 value = d * (2 * scale + 1) / 8 * signed coordinate
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
-from .lanes import Group, Large, odd_scales, points_of, sixteen_nibbles, turned_octets
+from .lanes import Group, Large, apart, odd_scales, points_of, sixteen_nibbles, turned_octets
 from .stream import Stream, entries, unaligned
 
 
@@ -55,7 +55,22 @@ def _group(v, p, reader, indices):
     return Group(scales, None, points, signs=turned_octets(v, v.load(v.at(p, 34), v.bytes32)))
 
 
-LANES = Large(82, _group, indices=_indices, gathers=_indices)
+def _combed(v, pointers):
+    scales = [odd_scales(v, sixteen_nibbles(v, v.at(p, 74)), v.half_splat(p, 16), 0.125) for p in pointers]
+    signs = [combed.signs_of_bytes(v, apart(v, v.load(v.at(p, 34), v.bytes32))) for p in pointers]
+    high = [v.splat(v.load(v.at(p, 66), v.int64), 8) for p in pointers]
+    if len(pointers) == 1:
+        octets = v.words(v.load(v.at(pointers[0], 2), v.bytes32))
+        masks = [v.permutes.bits(v.b.bitcast(high[0], v.bytes64), [*range(k, 64, 2), *[0] * 32]) for k in (0, 1)]
+        masks = [v.slice(mask, 0, 32) for mask in masks]
+    else:
+        octets = v.shuffle(*(v.load(v.at(p, 2), v.bytes32) for p in pointers), combed.beside([range(32), range(32, 64)]))
+        both = v.b.bitcast(v.b.select(v.lane_mask(8, 0xAA), high[1], high[0]), v.bytes64)
+        masks = [v.permutes.bits(both, combed.beside([range(k, 64, 2)] * 2)) for k in (0, 1)]
+    return combed.points_of_eight(v, grids.iq2_s(), octets, masks, scales, signs)
+
+
+LANES = Large(82, _group, indices=_indices, gathers=_indices, combed=_combed)
 
 
 def _fragment(ptx, base, function):

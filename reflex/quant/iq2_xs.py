@@ -7,9 +7,9 @@
 value = d * (2 * scale + 1) / 8 * signed coordinate
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
-from .lanes import Group, Large, even_signs, odd_scales, permuted_signs, points_of, sixteen_nibbles
+from .lanes import Group, Large, even_signs, odd_scales, points_of, sixteen_nibbles
 from .stream import Stream, entries, unaligned
 
 
@@ -46,17 +46,29 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    scales = odd_scales(v, sixteen_nibbles(v, v.at(p, 66)), v.half_splat(p, 16), 0.125)
     words = v.load(v.at(p, 2), v.words32)
     points = points_of(reader, grids.iq2_xs(), 8, indices)
-    if reader.permutes:
-        signs = permuted_signs(v, v.permutes.multishift(words, [9, 25, 41, 57, 0, 0, 0, 0] * 8), reader)
+    return Group(_scales(v, p), None, points, signs=even_signs(v, v.b.trunc(v.b.lshr(words, v.const(words.type, 9)), v.bytes32)))
+
+
+def _scales(v, p):
+    return odd_scales(v, sixteen_nibbles(v, v.at(p, 66)), v.half_splat(p, 16), 0.125)
+
+
+def _combed(v, pointers):
+    rows = [v.load(v.at(p, 2), v.bytes64) for p in pointers]
+    signs = [combed.signs_of_words(v, v.permutes.affine(raw, combed.HIGH_EVEN, 0)) for raw in rows]
+    if len(rows) == 1:
+        octets = v.b.bitcast(rows[0], v.words32)
+        ninth = v.b.and_(octets, v.const(octets.type, 256))
     else:
-        signs = even_signs(v, v.b.trunc(v.b.lshr(words, v.const(words.type, 9)), v.bytes32))
-    return Group(scales, None, points, signs=signs)
+        octets, high = (v.permutes.chosen(*rows, combed.beside([range(k, 64, 2), range(64 + k, 128, 2)])) for k in (0, 1))
+        ninth = v.b.and_(high, v.const(high.type, 1))
+    masks = [v.b.icmp_unsigned("!=", ninth, v.const(ninth.type, 0))]
+    return combed.points_of_eight(v, grids.iq2_xs(), octets, masks, [_scales(v, p) for p in pointers], signs)
 
 
-LANES = Large(74, _group, indices=_indices, words=lambda v, p: ([v.load(v.at(p, 2), v.words32)], [[]]), gathers=_indices)
+LANES = Large(74, _group, indices=_indices, gathers=_indices, combed=_combed)
 
 
 def _fragment(ptx, base, function):

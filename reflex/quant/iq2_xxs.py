@@ -8,9 +8,9 @@
 value = d * (2 * scale + 1) / 8 * signed coordinate
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
-from .lanes import Group, Large, low_words, odd_scales, permuted_signs, points_of, scales_and_signs
+from .lanes import Group, Large, odd_scales, points_of, scales_and_signs
 from .stream import Stream, entries, unaligned
 
 
@@ -56,23 +56,27 @@ def _scalars(v, p):
 
 
 def _group(v, p, reader, indices):
-    if reader.permutes:
-        raw = v.load(v.at(p, 2), v.bytes64)
-        codes = v.b.bitcast(v.permutes.multishift(raw, [60, 0, 0, 0] * 16), v.ints16)
-        scales = odd_scales(v, codes, v.half_splat(p, 16), 0.125)
-        signs = permuted_signs(v, v.permutes.multishift(raw, [32, 39, 46, 53, 0, 0, 0, 0] * 8), reader)
-    else:
-        words = v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2))
-        scales, signs = scales_and_signs(v, words, p, 0.125, reader)
+    words = v.pick(v.load(v.at(p, 2), v.ints16), range(1, 16, 2))
+    scales, signs = scales_and_signs(v, words, p, 0.125)
     points = points_of(reader, grids.iq2_xxs(), 8, indices)
     return Group(scales, None, points, signs=signs)
 
 
-def _words(v, p):
-    return low_words(v, v.load(v.at(p, 2), v.bytes64), 8), [[]]
+def _combed(v, pointers):
+    rows = [v.load(v.at(p, 2), v.bytes64) for p in pointers]
+    codes = [v.b.bitcast(v.permutes.multishift(raw, [60, 0, 0, 0] * 16), v.ints16) for raw in rows]
+    scales = [odd_scales(v, code, v.half_splat(p, 16), 0.125) for code, p in zip(codes, pointers, strict=True)]
+    sevens = [v.permutes.multishift(raw, [32, 39, 46, 53, 0, 0, 0, 0] * 8) for raw in rows]
+    signs = [combed.signs_of_bytes(v, v.permutes.affine(seven, combed.EVEN, 0)) for seven in sevens]
+    places = [8 * m + k for m in range(8) for k in range(4)]
+    if len(rows) == 1:
+        octets = v.b.bitcast(v.pick(rows[0], [place for place in places for _ in (0, 1)]), v.words32)
+    else:
+        octets = v.permutes.chosen(*rows, combed.beside([places, [64 + place for place in places]]))
+    return combed.points_of_eight(v, grids.iq2_xxs(), octets, [], scales, signs)
 
 
-LANES = Large(66, _group, indices=_indices, scalars=_scalars, words=_words)
+LANES = Large(66, _group, indices=_indices, scalars=_scalars, combed=_combed)
 
 
 def _fragment(ptx, base, function):

@@ -9,9 +9,9 @@
 value = d * (2 * scale + 1) * signed coordinate
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
-from .lanes import Group, Large, low_words, odd_scales, points_of, turned_octets
+from .lanes import Group, Large, apart, odd_scales, points_of, turned_octets
 from .stream import Stream, entries, unaligned
 
 
@@ -47,22 +47,27 @@ def _indices(v, p):
 
 
 def _group(v, p, reader, indices):
-    codes = v.splat(v.load(v.at(p, 106), v.int32), 16)
-    scales = odd_scales(v, v.b.lshr(codes, v.vector(codes.type, [4 * (k // 2) for k in range(16)])), v.half_splat(p, 16))
     points = points_of(reader, grids.iq3_s(), 4, indices)
-    return Group(scales, None, points, signs=turned_octets(v, v.load(v.at(p, 74), v.bytes32)))
+    return Group(_scales(v, p), None, points, signs=turned_octets(v, v.load(v.at(p, 74), v.bytes32)))
 
 
-def _words(v, p):
-    high = v.load(v.at(p, 66), v.int64)
-    return low_words(v, v.load(v.at(p, 2), v.bytes64), 4), [[v.permutes.extracted(high, 0x0F0F0F0F0F0F0F0F << k)] for k in (0, 4)]
+def _scales(v, p):
+    codes = v.splat(v.load(v.at(p, 106), v.int32), 16)
+    return odd_scales(v, v.b.lshr(codes, v.vector(codes.type, [4 * (k // 2) for k in range(16)])), v.half_splat(p, 16))
+
+
+def _combed(v, pointers):
+    signs = [combed.signs_of_bytes(v, apart(v, v.load(v.at(p, 74), v.bytes32))) for p in pointers]
+    ninth = [[v.load(v.at(p, 66), v.bits(64))] for p in pointers]
+    octets, scales = [v.load(v.at(p, 2), v.bytes64) for p in pointers], [_scales(v, p) for p in pointers]
+    return combed.points_of_four(v, grids.iq3_s(), octets, ninth, scales, signs)
 
 
 def _octets(v, p):
     return v.load(v.at(p, 2), v.bytes64), v.load(v.at(p, 66), v.int64)
 
 
-LANES = Large(110, _group, indices=_indices, words=_words, gathers=_octets)
+LANES = Large(110, _group, indices=_indices, gathers=_octets, combed=_combed)
 
 
 def _fragment(ptx, base, function):

@@ -7,9 +7,9 @@
 value = d * (2 * scale + 1) / 4 * signed coordinate
 """
 
-from . import codebook, fields, grids
+from . import codebook, combed, fields, grids
 from .fragment import Fragment
-from .lanes import Group, Large, low_words, points_of, scales_and_signs
+from .lanes import Group, Large, apart, odd_scales, points_of, scales_and_signs
 from .stream import Stream, entries, unaligned
 
 
@@ -49,16 +49,21 @@ def _scalars(v, p):
 
 
 def _group(v, p, reader, indices):
-    scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25, reader)
+    scales, signs = scales_and_signs(v, v.load(v.at(p, 66), v.ints8), p, 0.25)
     points = points_of(reader, grids.iq3_xxs(), 4, indices)
     return Group(scales, None, points, signs=signs)
 
 
-def _words(v, p):
-    return low_words(v, _indices(v, p), 4), [[], []]
+def _combed(v, pointers):
+    words = [apart(v, v.load(v.at(p, 66), v.ints8)) for p in pointers]
+    codes = [v.b.bitcast(v.permutes.multishift(word, [28, 0, 0, 0] * 16), v.ints16) for word in words]
+    scales = [odd_scales(v, code, v.half_splat(p, 16), 0.25) for code, p in zip(codes, pointers, strict=True)]
+    sevens = [v.permutes.multishift(word, [0, 7, 14, 21, 0, 0, 0, 0] * 8) for word in words]
+    signs = [combed.signs_of_bytes(v, v.permutes.affine(seven, combed.EVEN, 0)) for seven in sevens]
+    return combed.points_of_four(v, grids.iq3_xxs(), [_indices(v, p) for p in pointers], [[] for _ in pointers], scales, signs)
 
 
-LANES = Large(98, _group, indices=_indices, scalars=_scalars, words=_words, gathers=lambda v, p: (_indices(v, p), None))
+LANES = Large(98, _group, indices=_indices, scalars=_scalars, gathers=lambda v, p: (_indices(v, p), None), combed=_combed)
 
 
 def _fragment(ptx, base, function):

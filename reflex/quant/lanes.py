@@ -8,17 +8,20 @@ folder. Kernels ask for the codes of one sub-block, or of two neighbours (an eve
 Formats that can give their codes in any order give them in the turned one: unit 2 k + h of 32 codes has codes 8 k to 8 k + 7 of
 sub-blocks 4 h to 4 h + 3. Then units 0 and 2, 4 and 6, 1 and 3, 5 and 7 belong to the same scales lane by lane, and their products
 add up as integers: half of the arithmetic around a dot product.
+Where a processor permutes bytes they give them in the combed order: unit k of 64 codes has every fourth one, from code k on. Lane
+by lane all four units belong to the same scales, and their products are one integer.
 """
 
 GROUP = 256  # weights per group
 SUB = 32  # weights per sub-block
+NATURAL, TURNED, COMBED = "natural", "turned", "combed"  # orders of codes
 
 
 class Group:
     """One group's operands: `scales` holds 16 floats, one per 16 codes, `minimums` likewise or None; `codes(i, count)`
-    gives the 32 x count bytes of the sub-blocks from i on. Codes that stand for code - bias, a power of two, have no minimums.
-    signs: of codes in the turned order, those that count negative: a bit for each in that order, 32 bytes, or 64 bytes of planes
-    (`sign_masks`); None: none does."""
+    gives the 32 x count bytes of the sub-blocks from i on. Codes that stand for code - bias, a power of two, have no minimums; in
+    the turned order they may, and the bias is any number below 128.
+    signs: of codes in the turned order, those that count negative: a bit for each in that order, 32 bytes; None: none does."""
 
     def __init__(self, scales, minimums, codes, bias=0, signs=None):
         self.scales = scales
@@ -26,6 +29,18 @@ class Group:
         self.codes = codes
         self.bias = bias
         self.signs = signs
+
+
+class Combed:
+    """Operands of a group in the combed order, of one row or of two side by side. scales: of each row 16 floats, one per 16 codes;
+    minimums: the same, or None; parts: of each row vectors that were looked up; codes(unit, parts): of each row the 64 bytes of a
+    unit, each 64 more than it counts, made of its parts."""
+
+    def __init__(self, scales, parts, codes, minimums=None):
+        self.scales = scales
+        self.minimums = minimums
+        self.parts = parts
+        self.codes = codes
 
 
 class Small:
@@ -37,7 +52,7 @@ class Small:
     """
 
     width = 1  # sub-blocks per block
-    indices, turned = None, False
+    indices, order = None, NATURAL
 
     def __init__(self, nbytes, codes, scale_at=0, minimum_at=None, bias=0, signed=False, scales=None):
         self.nbytes = nbytes
@@ -67,47 +82,44 @@ class Small:
 class Wide:
     """Blocks of 64 or 128, `width` sub-blocks each: rows may end in the middle of a group, at the end of a block.
 
-    part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on. turned(v, pointer) -> Group of a whole
-    group in the turned order, where a format can; permuted: the same as Large's."""
+    part(v, pointer, count) -> Group of the `count` sub-blocks, whole blocks, from there on. whole(v, pointer) -> Group of a whole
+    group in the combed order, where a format can: codes(unit, h, halves) are bytes of one or both halves of a unit, from h on."""
 
     signed = False
-    indices = words = None
+    indices = None
 
-    def __init__(self, nbytes, width, part, turned=None, permuted=None):
+    def __init__(self, nbytes, width, part, whole=None):
         self.nbytes = nbytes
         self.width = width
         self.group_bytes = 8 // width * nbytes
         self.part = part
-        self.turned = turned is not None
-        self.permuted = permuted
-        self.group = turned or (lambda v, p: part(v, p, 8))
+        self.order = COMBED if whole else NATURAL
+        self.group = whole or (lambda v, p: part(v, p, 8))
 
 
 class Large:
     """Super-blocks of 256: one block is one group and rows are whole groups. read(v, pointer) -> Group.
 
     Where codes are points of a table: indices(v, pointer): all indices of the group as lanes of 8 or 16 bits; scalars(v, pointer):
-    function (first, count) -> indices as int64 values, where bytes of the block are indices by themselves; words(v, pointer): lists
-    of registers of 32 words with the lowest 8 bits of indices, and for each the masks of their further bits. read then gets a
+    function (first, count) -> indices as int64 values, where bytes of the block are indices by themselves. read then gets a
     reader of tables and one of these as further arguments, for `points_of`; its codes are in the turned order.
     gathers(v, pointer): indices as a vector of 16-bit lanes, or of points of four bytes (64 bytes, int64 of ninth bits or None),
-    where processors that gather fast have a kernel that does. Those that permute bytes have one where there are words,
-    or permuted(v, pointer, reader) -> Group, their own read."""
+    where processors that gather fast have a kernel that does. combed(v, pointers) -> Combed: what the kernel reads that processors
+    have that permute bytes, of one row's group or those of two rows."""
 
     width = 8
 
     def __init__(
-        self, nbytes, read, signed=False, indices=None, scalars=None, words=None, gathers=None, permuted=None, turned=False
+        self, nbytes, read, signed=False, indices=None, scalars=None, gathers=None, combed=None, order=NATURAL
     ):  # fmt: skip
         self.nbytes = self.group_bytes = nbytes
         self.group = read
         self.signed = signed
         self.indices = indices
         self.scalars = scalars
-        self.words = words
         self.gathers = gathers
-        self.permuted = permuted
-        self.turned = turned or indices is not None
+        self.combed = combed
+        self.order = order if indices is None else TURNED
 
 
 class Plain:
@@ -130,13 +142,6 @@ def points_of(reader, table, size, indices):
     return reader.units(table, size, indices)
 
 
-def low_words(v, octets, size):
-    """Indices of points of `size` bytes, byte k of each 64 bits that of point k of a sub-block, as Large's `words` has them."""
-    runs = ([0, 1, 2, 3],) if size == 8 else ([0, 1, 2, 3], [4, 5, 6, 7])
-    picks = [[8 * m + k for m in range(8) for k in run for _ in (0, 1)] for run in runs]
-    return [v.b.bitcast(v.pick(octets, lanes), v.words32) for lanes in picks]
-
-
 def turned_octets(v, octets):
     """Of 32 bytes, one for 8 weights each, those of the turned units one after another: as a Group has its signs."""
     return v.pick(octets, [4 * m + k for k in range(4) for m in range(8)])
@@ -151,9 +156,6 @@ def crumbs(v, p):
 ODD = bytes(128 * (n.bit_count() & 1) for n in range(16))
 
 
-EVEN = bytes(n | (n.bit_count() & 1) << 7 for n in range(128))
-
-
 def even_signs(v, signs):
     """As a Group has them, 32 bytes of signs: the seven lowest bits, and an eighth that makes the number of negative signs even.
     It is bit 7 itself, whatever that is, turned where all eight are odd."""
@@ -162,32 +164,14 @@ def even_signs(v, signs):
     return turned_octets(v, v.b.xor(signs, v.lookup(ODD, v.low_nibbles(folded))))
 
 
-def permuted_signs(v, sevens, reader):
-    """The same where the processor permutes bytes, for four bytes of signs at the start of each 64 bits."""
-    return reader.planes(v.permutes.permuted_pair(EVEN, sevens))
-
-
 def apart(v, value):
     """Each 32 of 256 bits at the start of 64, as 64 bytes."""
     return v.b.bitcast(v.b.zext(v.b.bitcast(value, v.ints8), v.longs8), v.bytes64)
 
 
-def sign_masks(v, signs):
-    """Function (i, count) -> mask of the turned units from i on. Of 64 bytes of planes, bit 7 - k of a byte is for a code of units
-    2 k and 2 k + 1."""
-    if signs.type.count == 32:
-        return v.bits_of(signs)
-    bit = lambda i: v.const(signs.type, 128 >> i // 2)  # noqa: E731
-    return lambda i, count: v.b.icmp_unsigned("!=", v.b.and_(signs, bit(i)), v.const(signs.type, 0))
-
-
-def scales_and_signs(v, words, p, unit, reader):
+def scales_and_signs(v, words, p, unit):
     """Of eight words, one for 32 weights, with four times seven sign bits from bit 0 up and a scale in the last four: scales
     times the half at p and `unit`, and signs as a Group has them."""
-    if reader.permutes:
-        sevens = v.permutes.multishift(apart(v, words), [0, 7, 14, 21, 0, 0, 0, 0] * 8)
-        codes = v.b.lshr(v.twice(words), v.const(v.ints16, 28))
-        return odd_scales(v, codes, v.half_splat(p, 16), unit), permuted_signs(v, sevens, reader)
     words = v.twice(words) if v.subs == 2 else words
     count = words.type.count
     scales = odd_scales(v, v.b.lshr(words, v.const(words.type, 28)), v.half_splat(p, count), unit)

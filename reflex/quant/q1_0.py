@@ -8,7 +8,7 @@ value = d where the bit is set, otherwise -d
 
 from . import fields
 from .fragment import Fragment
-from .lanes import Group, Wide, apart, sign_masks, turned_octets
+from .lanes import Group, Wide
 from .stream import Stream, unaligned
 
 
@@ -36,14 +36,20 @@ def _part(v, p, count):
     return Group(step, v.b.fneg(step), codes)
 
 
-def _turned(v, p, reader=None):
-    step = v.half_runs([p, v.at(p, 18)], 8)
-    octets = v.join(*(v.load(v.at(p, o), v.bytes16) for o in (2, 20)))
-    bits = sign_masks(v, reader.planes(apart(v, octets)) if reader else turned_octets(v, octets))
-    return Group(step, v.b.fneg(step), lambda i, n: v.masked(bits(i, n), v.int8, 2))
+def _whole(v, p):
+    """In the combed order, of which byte 4 n + i of unit k is for value 16 n + 4 i + k: bit k or 4 + k of byte 2 n + i / 2."""
+    blocks = [v.load(v.at(p, o), v.bytes16) for o in (2, 20)]
+
+    def codes(k, h, halves):
+        octets = v.joined(blocks[h : h + halves])
+        twice = v.twice(octets)
+        bit = v.vector(twice.type, [1 << k, 16 << k] * octets.type.count)
+        return v.masked(v.b.icmp_unsigned("==", v.b.and_(twice, bit), bit), v.int8, 2)
+
+    return Group(v.half_runs([p, v.at(p, 18)], 8), None, codes, bias=1)
 
 
-LANES = Wide(18, 4, _part, _turned, permuted=_turned)
+LANES = Wide(18, 4, _part, _whole)
 
 
 def _fragment(ptx, base, function):

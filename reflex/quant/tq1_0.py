@@ -11,13 +11,11 @@ value = d * (digit - 1)
 
 from . import fields
 from .fragment import Fragment
-from .lanes import Group, Large
+from .lanes import TURNED, Combed, Group, Large
 from .stream import Stream, unaligned
 
 _POWERS = (1, 3, 9, 27, 81)
 _PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))  # first byte, bytes, digits
-_DIGITS = *([k] * 16 for k in range(5)), [0] * 8 + [1] * 8, [2] * 8 + [3] * 8, [4] * 8 + [0, 0, 1, 1, 2, 2, 3, 3]
-# of each two values of a sub-block
 
 
 def decode(blocks):
@@ -49,12 +47,19 @@ def unpack(memory):
 
 def _group(v, p):
     scales = v.half_splat(v.at(p, 52), 16)
-    return Group(scales, v.b.fneg(scales), _multiplied(v, p))
+    return Group(scales, None, _multiplied(v, p), bias=1)
 
 
-def _permuted(v, p, reader):
-    scales = v.half_splat(v.at(p, 52), 16)
-    return Group(scales, v.b.fneg(scales), _looked_up(v, p))
+def _combed(v, pointers):
+    """Codes are 64 x digit; a matrix for every 64 bits brings two bits to the front."""
+    steps, places = [v.half_splat(v.at(p, 52), 16) for p in pointers], _places()
+    matrices = [row for start in _STARTS for row in (2 << start, 1 << start, 0, 0, 0, 0, 0, 0)]
+
+    def codes(k, parts):
+        return [v.permutes.affine(v.permutes.chosen(*pair, places[k::4]), matrices, 0) for pair in parts]
+
+    scales = [v.b.fmul(step, v.const(step.type, 1 / 64)) for step in steps]
+    return Combed(scales, [_looked_up(v, p) for p in pointers], codes)
 
 
 def _multiplied(v, p):
@@ -82,24 +87,25 @@ def _multiplied(v, p):
 _DIGITS = [[(byte * power & 255) * 3 >> 8 for power in _POWERS] for byte in range(256)]
 _FOUR = bytes(sum(digit << 2 * j for j, digit in enumerate(row[:4])) for row in _DIGITS)  # of a byte: digit j from bit 2 j up
 _REST = bytes(row[4] | row[0] << 2 | row[2] << 6 for row in _DIGITS)  # digit 4, and others where neighbours of theirs are in _FOUR
+_STARTS = 0, 2, 4, 6, 0, 2, 6, 0  # bit from which on a digit of each 32 values is taken
+
+
+def _places():
+    """Of each value the place of its digit among the 64 bytes of digits 0 to 3 and the 64 of the rest behind them."""
+    places = [64 * (k > 3) + j for k in range(5) for j in range(32)]
+    places += [64 * rest + 32 + j for rest in (1, 0, 1, 0, 1) for j in range(16)]
+    return [*places, *range(48, 64)]
 
 
 def _looked_up(v, p):
-    """The same from tables of a byte's digits; a matrix for every 64 bits brings two of their bits to the front."""
-    raw = v.permutes.first_bytes(p, 52)
-    four, rest = v.permutes.looked_up(_FOUR, raw), v.permutes.looked_up(_REST, raw)
-
-    def codes(i, count):
-        k = i // 2
-        first, second, last = range(8 * k, 8 * k + 8), range(32 + 8 * (k % 2), 40 + 8 * (k % 2)), range(48, 52)
-        octets = [*[first] * 4, [64 + o for o in first], second, second, [64 + o for o in second]]
-        starts = [0, 2, 4, 6, 0, *(2 * _digits_at(k, m)[0] for m in (5, 6)), 0]
-        if k > 1:
-            octets[7], starts[7] = [*(64 + o for o in last), *last], 2 * _digits_at(k, 7)[2]
-        source = v.permutes.chosen(four, rest, [o for octet in octets for o in octet])
-        return v.permutes.affine(source, [row for start in starts for row in (0, 0, 0, 0, 0, 0, 2 << start, 1 << start)], 0)
-
-    return codes
+    """Digits of 64 bytes, the first four in one vector and the rest in another. Of the last part each digit has its own copy of the
+    four bytes, in which it is moved to the lowest bits."""
+    last = v.splat(v.load(v.at(p, 48), v.int32), 16)
+    raw = v.b.select(v.lane_mask(16, 0xE000), last, v.b.bitcast(v.permutes.first_bytes(p, 52), v.ints16))
+    raw = v.b.bitcast(raw, v.bytes64)
+    four, rest = v.permutes.octets(_FOUR, raw, []), v.permutes.octets(_REST, raw, [])
+    four = v.b.lshr(v.b.bitcast(four, v.ints16), v.vector(v.ints16, [0] * 13 + [2, 4, 6]))
+    return v.b.bitcast(four, v.bytes64), rest
 
 
 def _digits_at(k, m):
@@ -123,7 +129,7 @@ def _digits_of(v, source, powers):
     return b.bitcast(b.or_(even, b.and_(odd, v.const(words.type, 0xFF00))), source.type)
 
 
-LANES = Large(54, _group, permuted=_permuted, turned=True)
+LANES = Large(54, _group, combed=_combed, order=TURNED)
 
 
 def _digits(ptx):

@@ -84,8 +84,9 @@ def test_processor_features_are_those_that_the_kernel_lists():
     [
         ((), ("", "", "", "")),
         (("avx512vbmi",), ("", "", "", "")),
-        (("avx512vbmi", "gfni"), ("", "_permuted", "_permuted", "_permuted")),
-        (("avx512_fp16", "avx512vbmi", "gfni"), ("_gathered", "_permuted", "_gathered", "_permuted")),
+        (("avx512vbmi", "gfni"), ("", "", "", "")),
+        (("avx512vbmi", "avx512_bitalg", "gfni"), ("_permuted", "_permuted", "_permuted", "")),
+        (("avx512_fp16", "avx512vbmi", "avx512_bitalg", "gfni"), ("_gathered", "_permuted", "_gathered", "")),
     ],
 )
 def test_second_kernels_are_for_processors_that_have_all_they_need(monkeypatch, flags, kernels):

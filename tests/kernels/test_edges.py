@@ -6,7 +6,8 @@ from fences import Fenced
 from levels import LEVELS, load
 from one_step import random_blocks
 
-from reflex.kernels.dot import QUANTIZED_GROUP, SCALES, TURNED
+from reflex.kernels.dot import CODES, LESS, QUANTIZED_GROUP, SCALES
+from reflex.quant.lanes import COMBED, TURNED
 from reflex.quant.types import TYPES, row_bytes
 
 OUTPUTS = 3
@@ -27,10 +28,13 @@ def activations(tokens, columns, random):
     """Rows of quantized groups, without a page around them: [tokens, bytes]."""
     groups = -(-columns // 256)
     row = np.zeros((tokens, groups, QUANTIZED_GROUP), np.uint8)
-    codes = random.integers(-127, 128, (tokens, groups, SCALES), "int8").view(np.uint8)
+    signed = random.integers(-127, 128, (tokens, groups, SCALES), "int8")
+    codes = signed.view(np.uint8)
     row[..., :SCALES] = codes
-    row[..., SCALES:TURNED] = random.standard_normal((tokens, groups, 32), "float32").view(np.uint8)
-    row[..., TURNED:] = codes.reshape(tokens, groups, 8, 4, 8).swapaxes(2, 3).reshape(codes.shape)
+    row[..., SCALES : CODES[TURNED]] = random.standard_normal((tokens, groups, 32), "float32").view(np.uint8)
+    row[..., CODES[TURNED] : CODES[COMBED]] = codes.reshape(tokens, groups, 8, 4, 8).swapaxes(2, 3).reshape(codes.shape)
+    row[..., CODES[COMBED] : LESS] = codes.reshape(tokens, groups, 64, 4).swapaxes(2, 3).reshape(codes.shape)
+    row[..., LESS:] = (-64 * signed.reshape(tokens, groups, 16, 16).sum(3, "int32")).view(np.uint8)
     return row.reshape(tokens, -1)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reflex import quant
+from reflex.quant import combed, grids
 from reflex.quant.plain import Memory
 from reflex.quant.types import TYPES, by_name
 
@@ -121,3 +122,15 @@ def test_sign_patterns_are_even():
     signs = grids.signs()
     assert [s & 127 for s in signs] == list(range(128))
     assert all(s.bit_count() % 2 == 0 for s in signs)
+
+
+def test_points_are_found_by_the_runs_of_a_table():
+    """As kernels for processors that permute bytes look them up (combed.ternary_points), index by index."""
+    runs = combed.Runs(grids.iq1_s())
+    points = np.frombuffer(grids.iq1_s(), "i1").reshape(-1, 8)
+    assert len(points) == 2048
+    for index, point in enumerate(points):
+        number = runs.numbers[index >> 3]
+        behind = (index - runs.ends[number] + 128) % 256 - 128
+        found = runs.first[index], runs.last[number + (behind >= 0)]
+        assert [(half >> at & 3) - 1 for half in found for at in combed.PAIRS] == point.tolist()

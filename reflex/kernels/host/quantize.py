@@ -7,9 +7,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..dot import QUANTIZED_GROUP, SCALES, SUMS, TURNED
+from ...quant.lanes import COMBED, TURNED
+from ..dot import CODES, LESS, QUANTIZED_GROUP, SCALES, SUMS
 from ..export import export, helper
-from ..intrinsics import I64, f32, i8, i64, load_i64
+from ..intrinsics import I64, f32, i8, i32, i64, load_i64
 from ..linear import share
 from ..vector import V8F, V8I, Vectors, vector
 
@@ -22,7 +23,7 @@ def quantize_block(typingctx, source, group, index):
         v, b = Vectors(builder), builder
         source, group = v.pointer(arguments[0]), v.pointer(arguments[1])
         index = arguments[2]
-        codes, scales, sums = [], [], []
+        codes, scales, sums, less = [], [], [], []
         for half in (0, 1):
             x = [v.load(v.at(source, 64 * half + 32 * i), V8F) for i in (0, 1)]
             largest = v.fold(v.maximum(v.unary("fabs", x[0]), v.unary("fabs", x[1])), v.maximum)
@@ -32,12 +33,16 @@ def quantize_block(typingctx, source, group, index):
             q = [b.fptosi(v.unary("rint", b.fmul(value, inverse)), V8I) for value in x]
             codes.append(v.join(*q))
             scales.append(scale)
-            sums.append(b.fmul(b.sitofp(v.sum_int(b.add(*q)), f32), scale))
+            total = v.sum_int(b.add(*q))
+            sums.append(b.fmul(b.sitofp(total, f32), scale))
+            less.append(b.mul(total, ir.Constant(i32, -64)))
         codes = b.trunc(v.join(*codes), vector(i8, 32))
         v.store(codes, b.gep(group, [b.mul(index, ir.Constant(i64, 32))]))
-        for k in range(4):
-            v.store(v.slice(codes, 8 * k, 8), v.at(b.gep(group, [b.mul(index, ir.Constant(i64, 8))]), TURNED + 64 * k))
         at = b.gep(group, [b.mul(index, ir.Constant(i64, 8))])
+        for k in range(4):
+            v.store(v.slice(codes, 8 * k, 8), v.at(at, CODES[TURNED] + 64 * k))
+            v.store(v.pick(codes, range(k, 32, 4)), v.at(at, CODES[COMBED] + 64 * k))
+        v.store(v.gather(less), v.at(at, LESS))
         v.store(v.gather(scales), v.at(at, SCALES))
         v.store(v.gather(sums), v.at(at, SUMS))
         return context.get_dummy_value()
