@@ -60,8 +60,8 @@ def combed_rows(record, v, tile):
         with v.loop(tile.groups) as g:
             pointers = [b.gep(p, [b.mul(g, v.const(i64, size))]) for p in starts]
             x = [b.gep(q, [b.mul(g, v.const(i64, QUANTIZED_GROUP))]) for q in tile.x]
-            for p in pointers:
-                ask_ahead(v, p, size, tile.tokens)
+            both = b.gep(starts[0], [b.mul(g, v.const(i64, beside * size))])  # one stream: two take memory twice as long
+            ask_ahead(v, both, beside * size, tile.tokens)
             last = b.icmp_signed(">=", b.add(g, v.const(i64, 1)), tile.groups)
             _add(v, read(pointers, following, last), x, sums)
 
