@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reflex import native
+from reflex.kernels import system
 from reflex.kernels.linker import LinkError, link
 from reflex.kernels.target import TARGETS, environment
 
@@ -43,6 +44,14 @@ def test_same_bytes_every_time():
     level = native.library().level
     first, second = (hashlib.sha256(compiled("logits", level)).hexdigest() for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("stem", ["fetch", "lost_page", "ring", "starter"])
+def test_system_calls_compile_for_another_machine(stem):
+    """Their instruction is there as a constant, which no assembler had to read; see reflex/kernels/system.py."""
+    code = b"".join(word.to_bytes(4, "little") for word in system.ARM_CODE)
+    blob, _ = link([(stem, compiled(stem, "aarch64"))], {})
+    assert blob.count(code) == 1 and (0xD4000001).to_bytes(4, "little") in code
 
 
 def test_arm_code_is_compiled_and_linked():
