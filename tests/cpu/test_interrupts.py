@@ -133,7 +133,8 @@ def test_two_interrupts_do_not_wait_for_a_reader_that_stopped(model):
     words = process.words(*argv, before=HEARD.format(sink=sink))
     running = subprocess.Popen(words, stdout=writer, stderr=subprocess.PIPE, pass_fds=[sink])
     os.close(writer)
-    until(lambda: sleeps(running) and unread(reader))  # its one thread waits for nothing else than for room
+    until(lambda: running.poll() is not None or (sleeps(running) and unread(reader)))  # its one thread waits for room alone
+    assert running.poll() is None, running.stderr.read()
     running.send_signal(signal.SIGINT)
     assert os.read(source, 1) == b"x"
     until(lambda: sleeps(running) or running.poll() is not None)

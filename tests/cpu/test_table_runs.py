@@ -214,7 +214,7 @@ def test_an_ended_run_goes_on(model, table, tmp_path, ending, code):
     source, target, whole = table(), str(tmp_path / "out.csv"), str(tmp_path / "whole.csv")
     score(source, whole, **OPTIONS | {"model": model})
     process_ = subprocess.Popen(command(source, target, model, before=STOPPED), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    process.until(lambda: os.path.exists(f"{target}.parts/00000003.json"))
+    process.until(lambda: process_.poll() is not None or os.path.exists(f"{target}.parts/00000003.json"))
     process_.send_signal(ending)
     _, errors = process_.communicate(timeout=300)
     assert process_.returncode == code and not os.path.exists(target)
