@@ -4,7 +4,9 @@ function is called as its operation and does for it what the methods of lowering
 from ..quant.types import by_id, row_bytes
 from .lowering import ALL
 
+LINE = 64  # bytes of a line of a cache
 LINEAR_BYTES = 128  # of the operands of a linear step that a thread keeps
+BUNCH = 8  # heads that read a slot together, each with a float32 for it: a multiple of 4
 
 
 def head_linear(low, step):
@@ -50,5 +52,7 @@ def latent_attention(low, step):
     rows = ("rows", False)
     low.add("append_latent", (block(step),), ((c, rows),), ((cache, rows),), ((0, block),))
     low.mark(step.out, chosen)
-    division = ("heads", step.args["heads"], chosen)
-    low.add("latent_attention", (block(step),), ((q, division), (cache, ALL)), ((step.out, division),), ((0, block),))
+    division = ("bunches of heads", step.args["heads"], chosen)
+    scratch = low.memory.scratch("latent attention", BUNCH * LINE * -(-4 * low.memory.capacity // LINE))
+    row = (block(step), *scratch, BUNCH)
+    low.add("latent_attention", row, ((q, division), (cache, ALL)), ((step.out, division),), ((0, block),))

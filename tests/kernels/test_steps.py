@@ -7,7 +7,7 @@ must lie within what rounding each activation by half a scale can do, and much n
 import numpy as np
 import pytest
 from levels import LEVELS, SECOND, load
-from one_step import OneStep
+from one_step import OneStep, put
 
 from reflex import ops, quant
 from reflex.quant.types import TYPES
@@ -38,6 +38,17 @@ def test_operation(library, op, case):
         assert np.abs(states - words["states"]).max() <= module.TOLERANCE * np.abs(words["states"]).max()
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= module.TOLERANCE * max(np.abs(wanted).max(), 1e-30)
+
+
+def test_a_head_of_latent_attention_does_not_show_which_heads_read_with_it(library):
+    """Eight heads read together, the ninth by itself: with one query they give one result, to the bit, along runs of slots too."""
+    case = {"rows": 11, "first": 70, "heads": 9, "key_dim": 45, "value_dim": 37, "branch": "tree"}
+    step = OneStep("latent_attention", case, library=library, copies=1)
+    put(step.memory.buffer("q"), np.tile(step.arrays[0][:, :45], 9).ravel(), "float32")
+    step.run()
+    found = step.result().reshape(11, 9, 37)
+    step.close()
+    assert len({found[:, head].tobytes() for head in range(9)}) == 1 and np.isfinite(found).all()
 
 
 def shapes(block):
