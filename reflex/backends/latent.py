@@ -6,7 +6,7 @@ from .lowering import ALL
 
 LINE = 64  # bytes of a line of a cache
 LINEAR_BYTES = 128  # of the operands of a linear step that a thread keeps
-BUNCH = 8  # heads that read a slot together, each with a float32 for it: a multiple of 4
+BUNCH = 16  # heads that read a slot together, each with a float32 for it: a multiple of 4
 
 
 def head_linear(low, step):
