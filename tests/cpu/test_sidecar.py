@@ -179,6 +179,7 @@ def test_pages(running):
 
 def test_metrics_are_prometheus_text(running):
     parser = pytest.importorskip("prometheus_client.parser")
+    assert running.ask("/healthz").status == 200
     families = {family.name: family for family in parser.text_string_to_metric_families(running.ask("/metrics").body.decode())}
     assert {"reflex_requests", "reflex_request_seconds", "reflex_tokens", "reflex_worker_ready"} <= set(families)
     buckets = [
