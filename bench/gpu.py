@@ -80,9 +80,10 @@ class Runner:
         return values, buffers, every
 
     def _launch(self, chain, case, values):
-        kernel = self.images.kernel(case.kernel)
-        numbers = [float(v) if c == "f" else v for c, v in zip(kernel.letters, values, strict=True)]
-        return chain.add(kernel, case.grid, numbers, case.shared, cooperative=case.cooperative)
+        for name, grid, shared, picks in case.launches:
+            kernel = self.images.kernel(name)
+            numbers = [float(v) if c == "f" else v for c, v in zip(kernel.letters, [values[i] for i in picks], strict=True)]
+            chain.add(kernel, grid, numbers, shared, cooperative=case.cooperative)
 
     def run(self, case, times=1):
         """Complaints about one case, launched `times` times in a row on the same data only when that is 1."""

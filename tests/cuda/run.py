@@ -24,11 +24,14 @@ ROOMIEST = 227 << 10  # bytes of shared memory that a block of any device may ha
 class Case:
     """`args`: numpy arrays (the kernel may write them) and Python numbers. `wanted`: {index of an array argument: expected}.
 
+    `before`: launches before this one, as in `launches`; this one takes the arguments `picks` (all).
     For an Addresses argument `wanted` lists its arrays, None for those that are not compared.
     `tolerance` is relative to the largest wanted magnitude; 0 asks for equality. `emulate=False`: too large for the emulator.
     """
 
-    def __init__(self, label, kernel, grid, args, wanted, shared=0, tolerance=1e-5, cooperative=False, emulate=True):
+    def __init__(
+        self, label, kernel, grid, args, wanted, shared=0, tolerance=1e-5, cooperative=False, emulate=True, before=(), picks=None
+    ):  # fmt: skip
         if shared > ROOMIEST:
             raise ValueError(f"{kernel}, case {label}: {shared} bytes of shared memory, and no block has more than {ROOMIEST}")
         self.label = label
@@ -40,6 +43,8 @@ class Case:
         self.tolerance = tolerance
         self.cooperative = cooperative
         self.emulate = emulate
+        picks = range(len(args)) if picks is None else picks
+        self.launches = (*before, (kernel, self.grid, shared, picks))  # (kernel, grid, bytes, which of the arguments)
 
     def fresh(self):
         return [a.copy() if hasattr(a, "copy") else a for a in self.args]
@@ -76,7 +81,9 @@ def emulate(case):
 
     from reflex.kernels.cuda.compile import load_all
 
-    kernel = load_all()[case.kernel]
     args = case.fresh()
-    emulator.launch(kernel.function, case.grid, kernel.threads, args, case.shared, cooperative=case.cooperative)
+    for name, grid, shared, picks in case.launches:
+        kernel = load_all()[name]
+        picked = [args[i] for i in picks]
+        emulator.launch(kernel.function, grid, kernel.threads, picked, shared, cooperative=case.cooperative)
     return args

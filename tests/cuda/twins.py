@@ -451,12 +451,39 @@ def attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window
 
 @twin(r"attention_tile_(\d+)")
 def attention_tile(
-    dim, grid, q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale,
-    cap,
+    dim, grid, q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, few, flags,
+    scale, cap,
 ):  # fmt: skip
     some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
+    if len(some) <= few:
+        return
     sizes, state = (heads, kv_heads, int(dim), int(dim)), (positions, shared, branches)
     attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some)
+
+
+@twin(r"attention_scores_\d+")
+def attention_scores(
+    grid, q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, heads, kv_heads, layer_at, window, few, flags,
+    scale, cap,
+):  # fmt: skip
+    """The queries, in place of scores: `attention_sums` is given none, and does all."""
+    rows, width = int(cells[PLAIN] if flags & PARTED else cells[0]), heads * dim
+    if rows <= few:
+        assert rows * heads // kv_heads <= 16 * grid[2] and grid[0] * (64 if dim <= 128 else 32) >= min(cells[1], abs(window))
+        tops[:2] = scale, cap
+        scores[: rows * width] = strided(q, rows, q_stride, width).ravel()
+
+
+@twin(r"attention_sums_\d+")
+def attention_sums(
+    grid, scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles, dim, heads, kv_heads, layer_at, window, few,
+    flags,
+):  # fmt: skip
+    some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
+    if len(some) <= few:
+        sizes, state, stride = (heads, kv_heads, dim, dim), (positions, shared, branches), heads * dim
+        scale, cap = float(tops[0]), float(tops[1])
+        attend(scores, out, sinks, cells, state, pages, stride, sizes, layer_at, window, flags, scale, cap, some)
 
 
 @twin(r"attention_(row|tree)_\w+")

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cuda"))  # the cases know sizes
 
 import tiny
 from cases import attention_row as row_cases
+from cases import attention_sums as sums_cases
 from cases import attention_tile as tile_cases
 from cases import expert_dot as expert_dot_cases
 from cases import linear_dot as linear_dot_cases
@@ -32,6 +33,8 @@ from reflex.kernels.cuda import (
     attention_inputs,
     attention_join,
     attention_row,
+    attention_scores,
+    attention_sums,
     expand,
     expert_dot,
     expert_plain,
@@ -231,6 +234,8 @@ GRIDS = {
     "expert_sum": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
+    r"attention_scores_\d+": lambda k, v: ("seen", v[11], "fragments"),
+    r"attention_sums_\d+": lambda k, v: (v[10] // 16, v[12], "fragments"),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
     "conv": lambda k, v: (ceil(v[7], k.threads),),
     "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
@@ -252,6 +257,7 @@ def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
         known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
+        known |= {"seen": range(1, 16384 // 32 + 1), "fragments": range(1, attention.APART + 1)}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
             for number, goal in zip(grid, (*rule(kernel, values), 1, 1), strict=False):
@@ -277,6 +283,10 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == 4 * recurrence.WIDTH * (values[13] + recurrence.WARPS)
             elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
+            elif kernel.name.startswith("attention_scores"):
+                assert shared == sums_cases.shared_bytes(values[9])[0]
+            elif kernel.name.startswith("attention_sums"):
+                assert shared == sums_cases.shared_bytes(values[10])[1]
             elif kernel.name.startswith(("attention_row", "attention_tree")):
                 assert shared == row_cases.shared_bytes(values[20], values[21], values[25])
             elif kernel.name.startswith("linear_dot_"):
@@ -395,21 +405,27 @@ def test_modes_and_activations():
     assert products.MODES == {"store": 0, "add": 1, "gated": 2}
 
 
+ON_TILES = "attention_tile_", "attention_scores_", "attention_sums_"
+
+
 def attention_on_tiles(args):
     return args["key_dim"] == args["value_dim"] and f"attention_tile_{args['key_dim']}" in Images()
 
 
 def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
     """Whatever the number of rows: products of one order of summation, the same kernels of attention, splits of one length. Each
-    attention is one launch, on tiles where its heads have such a kernel, and one over runs of slots without it or in a tree."""
+    attention is on tiles where its heads have such a kernel, of few rows by two kernels, and one over runs of slots without it or
+    in a tree, where the device chooses between few rows and more."""
     kinds, steps = [], lowered.program.steps
     on_tiles = [attention_on_tiles(step.args) for step in steps if step.op == "attention"]
     states = sum(step.op in ("delta_rule", "state_scan") for step in steps)
     latent = sum(step.op == "latent_attention" for step in steps)
     assert bool(on_tiles or latent) == bool(lowered.program.caches)
-    for (_, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
+    for (rows, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
         found, trees, count = set(), set(), Counter(re.sub(r"_\d+$|_any$", "", kernel.name) for kernel, *_ in chain)
-        assert count["attention_tile"] == sum(on_tiles)
+        few = rows <= attention.APART
+        assert count["attention_tile"] == (0 if few else sum(on_tiles))
+        assert count["attention_scores"] == count["attention_sums"] == (sum(on_tiles) if few or tree else 0)
         assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
         assert count["latent_attention"] == count["latent_append"] == latent
         assert count["recurrence"] == states and count["conv"] == sum(step.op == "conv" for step in steps)
@@ -422,6 +438,8 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 trees.add((kernel.name, values[25]))
             elif kernel.name == "latent_attention":
                 found.add(("latent", values[10]))
+            elif kernel.name.startswith(ON_TILES):
+                found.add("on tiles")
             elif kernel.name != "select":
                 found.add(kernel.name)
         assert len(trees) == any(tree or not tiled for tiled in on_tiles)
@@ -434,8 +452,7 @@ def test_words_of_the_request():
     assert attention_cache.PLAIN < memory.CELLS and attention_cache.PLAIN not in (advance.FIRST_SLOT, advance.STOP)
     own = ((3, 5), (9, 10))
     assert parameters.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
-    assert backend.MOST_REACH >= attention.LEAST * attention.MOST_TREE_SPLITS * 128
-    assert [backend.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 16384]
+    assert [backend.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 32768]
 
 
 def test_flags_of_attention():
@@ -446,6 +463,12 @@ def test_flags_of_attention():
     assert (attention.REST, attention.RING) == (attention_cache.REST, attention_cache.RING) and attention.RING >= BATCH
     assert attention.SINKS == attention_join.SINKS
     assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
+
+
+def test_attention_of_few_rows():
+    assert attention.PAIRS == attention_scores.PAIRS == attention_sums.TURN * 4
+    assert attention.APART >= 16 and attention.apart_bytes(128) == sums_cases.shared_bytes(128)
+    assert (sums_cases.TURN, sums_cases.STAGES) == (attention_sums.TURN, attention_sums.STAGES)
 
 
 def test_pages():

@@ -15,6 +15,9 @@ STATIC_BYTES = 1 << 10  # what its kernels have beside that, at most
 LEAST_TILE = 32  # slots
 MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
+APART = 32  # rows of a steady batch up to which scores and sums on tensor cores are kernels of their own; 0: never
+PAIRS = 16  # of a row and a head that a block of those takes
+SCORES_BYTES = 64 << 20  # of scores, at most
 LEAST, MOST_TREE_SPLITS = 16, 8  # tiles of slots that a split of a branch takes at least, and splits
 
 
@@ -28,6 +31,17 @@ def tile_bytes(dim):
     """Dynamic shared memory of attention_tile."""
     pitch = 2 * dim + 16
     return 128 * pitch if dim < 256 else (64 + 64) * pitch
+
+
+def slots_of(dim):
+    """Slots of a tile on tensor cores."""
+    return 64 if dim <= 128 else 32
+
+
+def apart_bytes(dim):
+    """Dynamic shared memory of attention_scores and of attention_sums."""
+    slots = slots_of(dim)
+    return (slots + PAIRS) * (2 * dim + 16), 2 * PAIRS * 4 * (2 * slots + 4) + 48 * 4 * slots * 5
 
 
 def least_shared_bytes(step):
@@ -72,13 +86,44 @@ class AttentionLaunches(Batch):
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1] * owns, 4), self.rows), values)
         if on_tiles:
             parted = PARTED * self.tree
-            values = (q, out, sinks, m.cells, *mask, strides[0], *heads[:2], layer, window, flags & SINKS | parted, scale, cap)
-            self._add(name, (blocks(self.rows, 64), heads[0]), values, tile_bytes(heads[2]))
+            places = strides[0], heads[:3], layer, window, flags & SINKS | parted
+            self._on_tiles(q, out, sinks, (m.cells, *mask), *places, scale, cap)
             if not self.tree:
                 return
             flags += parted
         numbers, floats = (pairs, layer, window), (scale, cap, float(eps))
         self._attention_row((q, k, v, out), (*norms, angles, sinks), (*mask, rest), strides[0], heads, numbers, flags, floats)
+
+    def _on_tiles(self, q, out, sinks, mask, stride, heads, layer, window, flags, scale, cap):
+        """Attention on tensor cores. Few rows of a steady batch, whose tiles would leave most of a card idle, are split over
+        slots, then over dimensions, in the same order of sums. Where there are branches, the device knows how few other rows there are."""
+        count, kv_heads, dim = heads
+        facts = *heads[:2], layer, window
+        few, tiles = self._apart(count, kv_heads, dim, window)
+        if few:
+            fragments = blocks(min(few, self.rows) * count // kv_heads, PAIRS)
+            places = fragments * kv_heads * tiles
+            size = 1 << (4 * places * PAIRS * slots_of(dim) - 1).bit_length()
+            scores, tops = self.memory.named(f"scores {size}", size), self.memory.named(f"tops {size}", size // slots_of(dim))
+            shared = apart_bytes(dim)
+            values = (q, scores, tops, *mask, stride, dim, *facts, few, flags, scale, cap)
+            self._add(f"attention_scores_{slots_of(dim)}", (tiles, kv_heads, fragments), values, shared[0])
+            values = (scores, tops, out, sinks, *mask, tiles, dim, *facts, few, flags)
+            self._add(f"attention_sums_{slots_of(dim)}", (dim // 16, kv_heads, fragments), values, shared[1])
+        if self.rows > few:
+            values = (q, out, sinks, *mask, stride, *facts, few if self.tree else 0, flags, scale, cap)
+            self._add(f"attention_tile_{dim}", (blocks(self.rows, 64), count), values, tile_bytes(dim))
+
+    def _apart(self, count, kv_heads, dim, window):
+        """(up to how many rows scores and sums are kernels of their own, tiles of slots that so many rows may see)."""
+        if not self.reach or not (self.tree or self.rows <= APART) or max(apart_bytes(dim)) + 4096 > self.image.block_shared_bytes:
+            return 0, 0
+        few = APART if self.rows <= APART else max(1, PAIRS * kv_heads // count)  # no more blocks than one row needs
+        tiles = blocks(self.reach, slots_of(dim))
+        if window:
+            tiles = min(tiles, blocks(abs(window) + few, slots_of(dim)) + 1)
+        size = 4 * blocks(min(few, self.rows) * count // kv_heads, PAIRS) * PAIRS * kv_heads * tiles * slots_of(dim)
+        return (few, tiles) if size <= SCORES_BYTES else (0, 0)
 
     def exact(self):
         """Whether the matrices are numbers proper, so that the rounding of keys and values is the largest of errors."""

@@ -17,7 +17,7 @@ from .parameters import lists_of_runs
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
-LEAST_REACH, MOST_REACH = 2048, 16384  # slots; from the latter on every split is as long as the context asks for
+LEAST_REACH = 2048  # slots
 
 
 class Shape:
@@ -397,4 +397,4 @@ class Plan:
 
 def reach_of(slots):
     """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
-    return min(MOST_REACH, max(LEAST_REACH, 1 << (slots - 1).bit_length()))
+    return max(LEAST_REACH, 1 << (slots - 1).bit_length())

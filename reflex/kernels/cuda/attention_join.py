@@ -11,6 +11,17 @@ LOG2E = 1.4426950408889634
 HIDDEN = -1e30  # score of a slot that a row does not see
 
 
+@device
+def weight_of(score, top):
+    """exp2(score - top). In instructions of its own, as the next: what surrounds it must not change a bit."""
+    return ptx.ex2(ptx.fmaf(top, float32(-1), score))
+
+
+@device
+def sum_with(total, a, b):
+    return ptx.fmaf(ptx.fmaf(a, float32(1), b), float32(1), total)
+
+
 def make_leave(columns):
     @device
     def leave(acc, odd, target, to, vd, factor, warp, lane):

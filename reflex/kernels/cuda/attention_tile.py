@@ -9,7 +9,8 @@ page. q (scaled) and the weights are rounded to float16, sums are float32.
 
 q [rows, heads * dim] by q_stride; out [rows, heads * dim]. cap 0: no soft cap; window as in attention_row; layer_at in
 units of 512 bytes. sinks [heads], with flag 128 as in attention_row. flags: 16 only the first cells[4] rows are computed. Every key
-and value of the batch is in the cache.
+and value of the batch is in the cache. Where there are no more than `few` rows nothing is done: attention_scores and attention_sums
+have the same results.
 """
 
 from numba import cuda
@@ -18,7 +19,7 @@ from numba.types import float32, int32, int64, uint32
 from . import ptx
 from .attention_cache import PARTED, PLAIN, over, page_of, window_at
 from .attention_inputs import half_pair
-from .attention_join import HIDDEN, share_beside, sink_of
+from .attention_join import HIDDEN, share_beside, sink_of, sum_with, weight_of
 from .attention_row import capped, unit_of
 from .export import device, kernel
 
@@ -53,22 +54,29 @@ def query_pair(q, at, unit):
 
 
 @device
+def bounds_of(token, window, cells, positions, shared, branches):
+    """What a row sees: [low, stop) and [begin, own]. Reads only what the host wrote before the step's first kernel."""
+    own = int32(int32(ptx.ldg32(cells, 1)) + token)
+    begin = int32(ptx.ldg32(branches, token))
+    stop = int32(min(int32(ptx.ldg32(shared, token)), begin))
+    low = int32(0)
+    position = int32(ptx.ldg32(positions, token))
+    mine = window_at(window, position)
+    if mine > 0:
+        low = int32(max(int32(0), int32(position - mine + 1)))
+        begin = int32(max(begin, int32(own - mine + 1)))
+    if low >= stop:
+        low = int32(NOWHERE)
+        stop = int32(0)
+    return low, stop, begin, own
+
+
+@device
 def put_bounds(lows, stops, begins, owns, first_row, rows, window, cells, positions, shared, branches, tid):
-    """What each row of the block sees: [low, stop) and [begin, own]."""
+    """The bounds of each row of the block."""
     if tid < 64:
         token = int32(min(int32(first_row + tid), int32(rows - 1)))
-        own = int32(cells[1] + token)
-        begin = int32(branches[token])
-        stop = int32(min(int32(shared[token]), begin))
-        low = int32(0)
-        position = int32(positions[token])
-        mine = window_at(window, position)
-        if mine > 0:
-            low = int32(max(int32(0), int32(position - mine + 1)))
-            begin = int32(max(begin, int32(own - mine + 1)))
-        if low >= stop:
-            low = int32(NOWHERE)
-            stop = int32(0)
+        low, stop, begin, own = bounds_of(token, window, cells, positions, shared, branches)
         lows[uint32(tid)] = low
         stops[uint32(tid)] = stop
         begins[uint32(tid)] = begin
@@ -189,9 +197,9 @@ def make_soften(groups, columns):
         top = max(top, ptx.shfl_xor(top, 2))
         total = float32(0)
         for n in range(groups):
-            s[4 * n + offset] = ptx.ex2(s[4 * n + offset] - top)
-            s[4 * n + 1 + offset] = ptx.ex2(s[4 * n + 1 + offset] - top)
-            total += s[4 * n + offset] + s[4 * n + 1 + offset]
+            s[4 * n + offset] = weight_of(s[4 * n + offset], top)
+            s[4 * n + 1 + offset] = weight_of(s[4 * n + 1 + offset], top)
+            total = sum_with(total, s[4 * n + offset], s[4 * n + 1 + offset])
         return top, total
 
     @device
@@ -216,10 +224,11 @@ def make(dim):
     put_queries, scores, weigh = make_parts(dim, slots)
     hide, soften, fade = make_soften(groups, columns)
 
-    @kernel("FFFIIIILiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
+    @kernel("FFFIIIILiiiiiiiff", threads=128, blocks=2, name=f"attention_tile_{dim}")
     def attention_tile(
-        q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, flags, scale, cap
-    ):
+        q, out, sinks, cells, positions, shared, branches, pages, q_stride, heads, kv_heads, layer_at, window, few, flags, scale,
+        cap,
+    ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
         lows = cuda.shared.array(64, int32)
@@ -236,7 +245,7 @@ def make(dim):
         end = int32(cells[1] + rows)
         if flags & PARTED != 0:
             rows = int32(cells[PLAIN])
-        if first_row >= rows:
+        if first_row >= rows or rows <= few:
             return
         put_bounds(lows, stops, begins, owns, first_row, rows, window, cells, positions, shared, branches, tid)
         cuda.syncthreads()
@@ -296,10 +305,10 @@ def make(dim):
                 factor1 = top1
                 top0, more0 = soften(s, 0, top0)
                 top1, more1 = soften(s, 2, top1)
-                factor0 = ptx.ex2(factor0 - top0)
-                factor1 = ptx.ex2(factor1 - top1)
-                total0 = total0 * factor0 + more0
-                total1 = total1 * factor1 + more1
+                factor0 = weight_of(factor0, top0)
+                factor1 = weight_of(factor1, top1)
+                total0 = ptx.fmaf(total0, factor0, more0)
+                total1 = ptx.fmaf(total1, factor1, more1)
                 fade(acc, factor0, factor1)
             ptx.cp_async_wait(1)
             cuda.syncthreads()

@@ -9,16 +9,18 @@ def shared_bytes(dim):
     return 2 * 64 * pitch if dim <= 128 else 2 * 32 * pitch + 64 * pitch
 
 
-def case(label, a, flags=0, reference=True, **words):
-    """One launch. flags 16: of the plain rows only, the others are left alone."""
+def case(label, a, flags=0, reference=True, few=0, **words):
+    """One launch. flags 16: of the plain rows only, the others are left alone. few: rows that are not computed."""
     out = numpy.full((a.rows, a.heads * a.value_dim), numpy.nan, numpy.float32)
     wanted = a.wanted() if reference else None
     if reference and flags & 16:
         out[a.cells[4] :] = wanted[a.cells[4] :] = 0.5
+    if reference and few >= (a.cells[4] if flags & 16 else a.rows):
+        out[:] = wanted[:] = 0.5
     sinks, sunk = a.sink_words()
     args = [
         a.q, out, sinks, a.cells, a.positions, a.shared, a.branch, Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], a.heads,
-        a.kv_heads, LAYER_AT, a.window, flags | sunk, a.scale, a.softcap,
+        a.kv_heads, LAYER_AT, a.window, few, flags | sunk, a.scale, a.softcap,
     ]  # fmt: skip
     return Case(
         label, f"attention_tile_{a.key_dim}", (-(-a.rows // 64), a.heads), args, {1: wanted} if reference else {},
@@ -48,6 +50,9 @@ def cases():
         yield case(f"sinks, dim {dim}", Attention(20, 70, 4, 2, dim, dim, seed=dim, sinks=True))
     yield case("sinks, window and cap", Attention(50, 200, 2, 1, 64, 64, window=40, softcap=7.0, sinks=True))
     yield case("sinks of the plain rows of a tree", long_runs(70, 90, plain=17, heads=2, sinks=True), flags=16)
+    yield case("no rows but few", Attention(3, 20, 1, 1, 64, 64), few=3)
+    yield case("rows that are more than few", Attention(3, 20, 1, 1, 64, 64), few=2)
+    yield case("plain rows that are few", long_runs(20, 30, plain=5, heads=1), flags=16, few=5)
     yield from large()
 
 

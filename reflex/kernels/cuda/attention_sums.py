@@ -1,0 +1,225 @@
+"""attention_sums: the values weighted by what attention_scores left, to the bit as attention_tile weighs them.
+
+    attention_sums_<64|32>: tiles of so many slots: 64 up to key_dim = value_dim = dim = 128, 32 for more. 288 threads.
+    grid (dim / 16, kv_heads, ceil(rows * group / 16)), group = heads / kv_heads
+    dynamic shared memory, in bytes: 128 (2 slots + 4) + 48 * 4 slots * STAGES
+
+A block computes 16 dims of 16 pairs of a row and a head. Sums go through all tiles of slots in order, as there: one warp adds up,
+four tiles a turn, while eight make the weights of the next turn and bring values of later ones. tiles: grid x of attention_scores.
+Other parameters as in attention_tile and attention_scores.
+"""
+
+from numba import cuda
+from numba.types import float32, int32, int64, uint32
+
+from . import ptx
+from .attention_cache import over, page_of
+from .attention_join import HIDDEN, share_beside, sink_of, sum_with, weight_of
+from .attention_scores import PAIRS, put_pair_bounds, row_of, rows_of, tiles_seen
+from .attention_tile import FLOOR, sum_of_row
+from .export import device, kernel
+
+TURN = 4  # tiles
+STAGES = 5  # turns of values in shared memory
+AHEAD = STAGES - 2  # of them still on their way when a turn begins
+MAKERS = 256  # threads that make weights, each a pair's fourth of a tile; the warp behind them adds up
+VALUES = 12  # words of a slot's 16 values, and 4 that keep banks apart
+
+
+@device
+def stage_of(turn):
+    return int32(uint32(turn) % uint32(STAGES))
+
+
+def make_bring(slots):
+    passes = TURN * slots * 2 // MAKERS
+
+    @device
+    def bring(sh, stages, turn, pages, offset, dim, first, tiles, end, tid):
+        """16 values of the slots of a turn on their way, zeros from slot `end` on; nothing beyond the last tile."""
+        for i in range(passes):
+            part = int32(tid + MAKERS * i)
+            slot = int32(TURN * slots * turn + (part >> 1))
+            if slot < tiles * slots:
+                size = uint32(16)
+                at = int32(first * slots + slot)
+                if at >= end:
+                    size = uint32(0)
+                here = page_of(pages, at) + offset + int64((at & 255) * 2 * dim)
+                to = int32(stages + (stage_of(turn) * (TURN * slots) + (part >> 1)) * VALUES + 4 * (part & 1))
+                ptx.cp_async16z(sh, to, here, int64(16 * (part & 1)), size)
+
+    return bring
+
+
+def make_weights(slots):
+    count = slots // 4  # scores of a thread
+
+    @device
+    def load(x, peaks, scores, tops, place, turn, tiles, tile, pair, lane4, live):
+        """A thread's scores of a turn, and the tops of all its tiles."""
+        for i in range(TURN):
+            peaks[i] = float32(FLOOR)
+        for i in range(count):
+            x[i] = float32(HIDDEN)
+        if live:
+            for i in range(TURN):
+                if TURN * turn + i < tiles:
+                    peaks[i] = ptx.bits2f(ptx.ldcg32(tops, int32((place + TURN * turn + i) * PAIRS + pair)))
+            if TURN * turn + tile < tiles:
+                at = int32(((place + TURN * turn + tile) * PAIRS + pair) * slots + lane4 * count)
+                for i in range(count // 4):
+                    x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = ptx.ldcgf4(scores, int32(at + 4 * i))
+
+    @device
+    def weigh(sh, pitch, factors, parts, x, peaks, top, buffer, tile, pair, lane4):
+        """Leaves the weights of a thread's scores, their sum, and by how much what came before fades; the new top."""
+        before, now = top, top
+        for i in range(TURN):
+            if i <= tile:
+                before = now
+                now = max(now, peaks[i])
+            top = max(top, peaks[i])
+        total = float32(0)
+        at = int32((buffer * PAIRS + pair) * pitch + tile * (slots // 2) + lane4)
+        for n in range(count // 2):
+            a = weight_of(x[2 * n], now)
+            b = weight_of(x[2 * n + 1], now)
+            total = sum_with(total, a, b)
+            ptx.sts32(sh, int32(at + 4 * n), ptx.f2h2(a, b))
+        place = uint32((buffer * TURN + tile) * PAIRS + pair)
+        parts[uint32(4 * place + uint32(lane4))] = total
+        if lane4 == 0:
+            factors[place] = weight_of(before, now)
+        return top
+
+    return load, weigh
+
+
+def make_add_up(slots):
+    @device
+    def add_up(sh, pitch, stage, factors, acc, buffer, left, lane):
+        """One turn, of `left` tiles at most: sums of two groups of 8 dims for 16 pairs."""
+        for t in range(TURN):
+            if t < left:
+                factor0 = factors[uint32((buffer * TURN + t) * PAIRS + (lane >> 2))]
+                factor1 = factors[uint32((buffer * TURN + t) * PAIRS + 8 + (lane >> 2))]
+                for n in range(2):
+                    acc[4 * n] *= factor0
+                    acc[4 * n + 1] *= factor0
+                    acc[4 * n + 2] *= factor1
+                    acc[4 * n + 3] *= factor1
+                for k in range(slots // 16):
+                    at = int32((buffer * PAIRS + (lane & 15)) * pitch + t * (slots // 2) + 8 * k + 4 * (lane >> 4))
+                    a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, at)
+                    at = int32(stage + (t * slots + 16 * k + (lane & 15)) * VALUES + 4 * (lane >> 4))
+                    b0, b1, b2, b3 = ptx.ldmatrix_x4t(sh, at)
+                    acc[0], acc[1], acc[2], acc[3] = ptx.mma_f16(a0, a1, a2, a3, b0, b1, acc[0], acc[1], acc[2], acc[3])
+                    acc[4], acc[5], acc[6], acc[7] = ptx.mma_f16(a0, a1, a2, a3, b2, b3, acc[4], acc[5], acc[6], acc[7])
+
+    return add_up
+
+
+@device
+def put_result(out, at, a, b, c, d, share):
+    ptx.stf2(out, at, a * share, b * share)
+    ptx.stf2(out, int32(at + 8), c * share, d * share)
+
+
+def make(slots):
+    pitch, stages = TURN * slots // 2 + 4, 2 * PAIRS * (TURN * slots // 2 + 4)
+    score_count, factor_count, part_count = slots // 4, 2 * TURN * PAIRS, 2 * MAKERS
+    bring, add_up = make_bring(slots), make_add_up(slots)
+    load, weigh = make_weights(slots)
+
+    @kernel("FFFFIIIILiiiiiiii", threads=MAKERS + 32, blocks=2, name=f"attention_sums_{slots}", since=80)
+    def attention_sums(
+        scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles_of_place, dim, heads, kv_heads, layer_at, window,
+        few, flags,
+    ):  # fmt: skip
+        ptx.pdl_launch()
+        sh = cuda.shared.array(0, uint32, alignment=16)
+        bounds = cuda.shared.array(64, int32)
+        factors, parts = cuda.shared.array(factor_count, float32), cuda.shared.array(part_count, float32)
+        last_tops, totals = cuda.shared.array(PAIRS, float32), cuda.shared.array(PAIRS, float32)
+        tid = int32(cuda.threadIdx.x)
+        lane = int32(tid & 31)
+        kv_head, fragment = int32(cuda.blockIdx.y), int32(cuda.blockIdx.z)
+        group, rows = over(heads, kv_heads), rows_of(cells, flags, few)
+        pairs = int32(rows * group - PAIRS * fragment)
+        if pairs <= 0:
+            ptx.pdl_wait()
+            return
+        put_pair_bounds(bounds, fragment, rows, group, window, cells, positions, shared, branches, tid)
+        cuda.syncthreads()
+        first, last = tiles_seen(bounds, int32(slots), lane)
+        tiles = int32(last + 1 - first)
+        old = int32(ptx.ldg32(cells, 1))
+        end = int32(old + int32(ptx.ldg32(cells, 0)))
+        making = tid < MAKERS
+        value_at = int64(layer_at) * 512 + int64(kv_heads + kv_head) * 512 * dim + int64(32 * int32(cuda.blockIdx.x))
+        early = int32((first + TURN * (STAGES - 1)) * slots) <= old  # values of earlier batches are there whatever else is not
+        if not early:
+            ptx.pdl_wait()
+        if making:
+            for i in range(STAGES - 1):
+                bring(sh, int32(stages), int32(i), pages, value_at, dim, first, tiles, end, tid)
+                ptx.cp_async_commit()
+        if early:
+            ptx.pdl_wait()
+        place = int32((fragment * kv_heads + kv_head) * tiles_of_place)
+        tile, pair, lane4 = int32(tid >> 6), int32((tid >> 2) & 15), int32(tid & 3)
+        live = making and pair < pairs
+        x, peaks = cuda.local.array(score_count, float32), cuda.local.array(TURN, float32)
+        acc = cuda.local.array(8, float32)
+        for i in range(8):
+            acc[i] = float32(0)
+        top, total = float32(FLOOR), float32(0)
+        turns = int32((tiles + TURN - 1) >> 2)
+        if making:
+            load(x, peaks, scores, tops, place, int32(0), tiles, tile, pair, lane4, live)
+            top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(0), tile, pair, lane4)
+            load(x, peaks, scores, tops, place, int32(1), tiles, tile, pair, lane4, live)
+            ptx.cp_async_wait(AHEAD)
+        cuda.syncthreads()
+        turn = int32(0)
+        while turn < turns:
+            here = int32(turn & 1)
+            if making:
+                bring(sh, int32(stages), int32(turn + STAGES - 1), pages, value_at, dim, first, tiles, end, tid)
+                ptx.cp_async_commit()
+                if tile == 0:
+                    for t in range(TURN):
+                        at = int32((here * TURN + t) * PAIRS + pair)
+                        total = ptx.fmaf(total, factors[uint32(at)], parts[uint32(4 * at + lane4)])
+                if turn + 1 < turns:
+                    top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(1 - here), tile, pair, lane4)
+                    load(x, peaks, scores, tops, place, int32(turn + 2), tiles, tile, pair, lane4, live)
+                ptx.cp_async_wait(AHEAD)
+            else:
+                stage = int32(stages + stage_of(turn) * (TURN * slots * VALUES))
+                add_up(sh, int32(pitch), stage, factors, acc, here, int32(tiles - TURN * turn), lane)
+            cuda.syncthreads()
+            turn = int32(turn + 1)
+        if tid < 64:
+            total = sum_of_row(total)
+            if lane4 == 0:
+                totals[uint32(pair)] = total
+                last_tops[uint32(pair)] = top
+        cuda.syncthreads()
+        if not making:
+            for i in range(2):
+                pair = int32((lane >> 2) + 8 * i)
+                if pair < pairs:
+                    row = row_of(int32(PAIRS * fragment + pair), group)
+                    head = int32(kv_head * group + PAIRS * fragment + pair - row * group)
+                    share = share_beside(last_tops[uint32(pair)], totals[uint32(pair)], sink_of(sinks, head, flags))
+                    column = int32(16 * int32(cuda.blockIdx.x) + 2 * (lane & 3))
+                    at = int32((row * heads + head) * dim + column)
+                    put_result(out, at, acc[2 * i], acc[2 * i + 1], acc[4 + 2 * i], acc[5 + 2 * i], share)
+
+    return attention_sums
+
+
+for slots in (64, 32):
+    make(slots)
