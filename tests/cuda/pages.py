@@ -149,6 +149,21 @@ class CacheCase(Case):
                 yield f"{self.label}: page {page} differs in {int(wrong.sum())} of {wrong.size} places, first {int(wrong.argmax())}"
 
 
+class Same(Case):
+    """Also asks for equal bits of the arguments `found` and `like`, which launches before left."""
+
+    def __init__(self, *args, found, like, **words):
+        super().__init__(*args, **words)
+        self.found, self.like = found, like
+
+    def check(self, args):
+        yield from super().check(args)
+        found, like = (args[i].view(numpy.uint32) for i in (self.found, self.like))
+        if not numpy.array_equal(found, like):
+            rows = sorted({int(i) for i in numpy.nonzero(found != like)[0]})
+            yield f"{self.label}: {int((found != like).sum())} of {found.size} values have other bits, in rows {rows}"
+
+
 class RestCase(CacheCase):
     """Also compares what a cache and a ring hold together of the batch's keys and values, `whole`. ring: argument."""
 

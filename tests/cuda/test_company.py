@@ -12,6 +12,7 @@ import numpy
 import pytest
 from cases import (
     attention_row,
+    attention_sums,
     attention_tile,
     conv,
     expert_order,
@@ -36,6 +37,7 @@ from fakes import FakeTokenizer
 PROMPT = [40 + n % 7 for n in range(70)]
 TAILS = [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7, 8], [1, 9], [10, 11, 12, 13], [10, 11, 14, 15], [16, 17, 18]]
 HEADS, KV_HEADS, DIM = 2, 1, 64
+FEW = 8  # rows
 
 
 class Recorder:
@@ -79,15 +81,19 @@ def numbers(path, count):
 
 
 def heads_attend(paths, first, facts, **words):
-    """On tiles and on the kernel of branches, as a batch divides its rows."""
+    """On tiles and on the kernel of branches, as a batch divides its rows, and few of them otherwise than many."""
     a = Attention(len(paths) - first, first, HEADS, KV_HEADS, DIM, DIM, tree=facts, **words)
     for slot, path in enumerate(paths):
         made = numbers(path, 2 * KV_HEADS * DIM + HEADS * DIM)
         a.k[slot], a.v[slot] = made[: 2 * KV_HEADS * DIM].reshape(2, -1)
         if slot >= first:
             a.q[slot - first] = made[2 * KV_HEADS * DIM :]
-    plain = emulate(attention_tile.case("plain", a, flags=16, reference=False))[1]
-    others = emulate(attention_row.case("tree", a, 1, kind="tree", flags=16, least=16, reference=False))[3]
+    if a.cells[4] <= FEW:
+        plain = emulate(attention_sums.case("plain", a, flags=16, reference=False, beside=False))[3]
+    else:
+        plain = emulate(attention_tile.case("plain", a, flags=16, reference=False))[1]
+    splits = 2 if a.rows <= FEW else 1
+    others = emulate(attention_row.case("tree", a, splits, tile=64, kind="tree", flags=16, reference=False))[3]
     return [(plain if row < a.cells[4] else others)[row] for row in range(len(paths) - first)]
 
 

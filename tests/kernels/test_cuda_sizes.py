@@ -434,7 +434,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
                 found.add(("tiles", shape.tokens, shape.splits, shape.stages))
             elif kernel.name.startswith("attention_tree"):
-                assert values[26] == attention.LEAST and grid[1] <= attention.MOST_TREE_SPLITS
+                assert values[26] == attention.LEAST and grid[1] <= attention.MOST_PARTS == attention_cache.MOST_PARTS
                 trees.add((kernel.name, values[25]))
             elif kernel.name == "latent_attention":
                 found.add(("latent", values[10]))

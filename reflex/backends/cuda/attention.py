@@ -18,7 +18,7 @@ FEW = 16  # up to this many tokens are split over the slots
 APART = 32  # rows of a steady batch up to which scores and sums on tensor cores are kernels of their own; 0: never
 PAIRS = 16  # of a row and a head that a block of those takes
 SCORES_BYTES = 64 << 20  # of scores, at most
-LEAST, MOST_TREE_SPLITS = 16, 8  # tiles of slots that a split of a branch takes at least, and splits
+LEAST, MOST_PARTS = 2, 64  # tiles of slots that a part of a branch has at least, and parts
 
 
 def slot_tile_bytes(tile, key_dim, value_dim):
@@ -95,8 +95,8 @@ class AttentionLaunches(Batch):
         self._attention_row((q, k, v, out), (*norms, angles, sinks), (*mask, rest), strides[0], heads, numbers, flags, floats)
 
     def _on_tiles(self, q, out, sinks, mask, stride, heads, layer, window, flags, scale, cap):
-        """Attention on tensor cores. Few rows of a steady batch, whose tiles would leave most of a card idle, are split over
-        slots, then over dimensions, in the same order of sums. Where there are branches, the device knows how few other rows there are."""
+        """Attention on tensor cores. Few rows of a steady batch, whose tiles would leave most of a card idle, are split over slots,
+        then over dimensions, in the same order of sums. Where there are branches, the device sees how few other rows there are."""
         count, kv_heads, dim = heads
         facts = *heads[:2], layer, window
         few, tiles = self._apart(count, kv_heads, dim, window)
@@ -116,7 +116,8 @@ class AttentionLaunches(Batch):
 
     def _apart(self, count, kv_heads, dim, window):
         """(up to how many rows scores and sums are kernels of their own, tiles of slots that so many rows may see)."""
-        if not self.reach or not (self.tree or self.rows <= APART) or max(apart_bytes(dim)) + 4096 > self.image.block_shared_bytes:
+        fits = f"attention_sums_{slots_of(dim)}" in self.image and max(apart_bytes(dim)) + 4096 <= self.image.block_shared_bytes
+        if not (self.reach and APART and fits and (self.tree or self.rows <= APART)):
             return 0, 0
         few = APART if self.rows <= APART else max(1, PAIRS * kv_heads // count)  # no more blocks than one row needs
         tiles = blocks(self.reach, slots_of(dim))
@@ -144,9 +145,10 @@ class AttentionLaunches(Batch):
         width = kv_heads * blocks(blocks(count, kv_heads), 8)
         most_shared = min(SHARED_BYTES, self.image.block_shared_bytes - STATIC_BYTES)
         tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), LEAST_TILE)
-        if self.reach:  # which slots a split takes depends on the position alone
-            kernel, least, splits = "attention_tree", LEAST, min(MOST_TREE_SPLITS, blocks(self.reach, LEAST * tile))
-            blocks_at_once = width * m.rows * splits if splits > 1 else 1
+        if self.reach:  # which slots a part has depends on the position alone; a row's are in one block, or in one each
+            kernel, least, parts = "attention_tree", LEAST, min(MOST_PARTS, blocks(self.reach, LEAST * tile))
+            splits = parts if width * self.rows < 2 * self.multiprocessors else 1
+            blocks_at_once = 1 << (width * self.rows * splits - 1).bit_length() if splits > 1 else 1
         else:
             kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
             most = m.rows if self.rows > FEW else FEW

@@ -12,6 +12,7 @@ from .export import device
 
 PARTED = 16  # flag: the batch's first cells[PLAIN] rows are attention_tile's, the others attention_tree's
 PLAIN = 4  # cell: how many rows continue the timeline itself; they come first
+MOST_PARTS = 64  # that sums over a row's slots in a tree have
 REST, RING = 256, 1024  # flag: there is what float16 leave of the batch's own keys and values, in a ring of slots without pages
 
 
@@ -197,8 +198,18 @@ def tree_slots(early, flags, row, window, cells, lists, positions, shared, branc
 
 @device
 def share_of(tiles, least, split, splits):
-    """(first, last) tile of a split, and how many splits have tiles."""
+    """(first, last) tile of a split, how many splits have tiles, and how many each."""
     each = int32(max(least, int32(1)))
     if tiles > each * splits:
         each = over(int32(tiles + splits - 1), splits)
-    return int32(split * each), int32(min(int32((split + 1) * each), tiles) - 1), over(int32(tiles + each - 1), each)
+    return int32(split * each), int32(min(int32((split + 1) * each), tiles) - 1), over(int32(tiles + each - 1), each), each
+
+
+@device
+def part_of(tiles, least, split, splits):
+    """The same where a split is one of up to 64 parts that depend on the row alone, or all of them where it is the only one."""
+    each = int32(max(int32(max(least, int32(1))), over(int32(tiles + MOST_PARTS - 1), int32(MOST_PARTS))))
+    first, last = int32(0), int32(tiles - 1)
+    if splits > 1:
+        first, last = int32(split * each), int32(min(int32((split + 1) * each), tiles) - 1)
+    return first, last, over(int32(tiles + each - 1), each), each

@@ -4,6 +4,7 @@ from numba import cuda
 from numba.types import float32, int32, uint32
 
 from . import ptx
+from .attention_cache import over
 from .export import device
 
 SINKS = 128  # flag: heads have sinks
@@ -22,6 +23,13 @@ def sum_with(total, a, b):
     return ptx.fmaf(ptx.fmaf(a, float32(1), b), float32(1), total)
 
 
+@device
+def value_of(acc, odd, at):
+    """One of the sums that a lane has, which are in four places."""
+    x = ptx.fmaf(acc[at], float32(1), odd[at])
+    return ptx.fmaf(x, float32(1), ptx.fmaf(acc[at + 2], float32(1), odd[at + 2]))
+
+
 def make_leave(columns):
     @device
     def leave(acc, odd, target, to, vd, factor, warp, lane):
@@ -29,9 +37,9 @@ def make_leave(columns):
         for i in range(columns):
             d = int32(8 * (warp + 8 * i) + 2 * (lane & 3))
             if d < vd:
-                target[to + d] = ((acc[4 * i] + odd[4 * i]) + (acc[4 * i + 2] + odd[4 * i + 2])) * factor
+                target[to + d] = value_of(acc, odd, 4 * i) * factor
             if d + 1 < vd:
-                target[to + d + 1] = ((acc[4 * i + 1] + odd[4 * i + 1]) + (acc[4 * i + 3] + odd[4 * i + 3])) * factor
+                target[to + d + 1] = value_of(acc, odd, 4 * i + 1) * factor
 
     return leave
 
@@ -102,7 +110,63 @@ def combine(sh, partials, out, sinks, place, record, active, count, dim, to, hea
         i = int32(i + 256)
 
 
-def make_join(leave):
+@device
+def fade(before, top):
+    """What sums so far are joined with those of a part: (the new top, what the former are multiplied by, and the latter)."""
+    new = max(before, top)
+    return new, weight_of(before, new), weight_of(top, new)
+
+
+def make_fold(columns):
+    @device
+    def fold(acc, odd, sums, all_top, all_total, top, total):
+        """Joins what leave() leaves of a part with the sums of parts behind it; the part's begin anew. The new top and total."""
+        all_top, before, after = fade(all_top, top)
+        for i in range(columns):
+            for e in range(2):
+                sums[2 * i + e] = ptx.fmaf(sums[2 * i + e], before, value_of(acc, odd, 4 * i + e) * after)
+        for i in range(4 * columns):
+            acc[i], odd[i] = float32(0), float32(0)
+        return all_top, ptx.fmaf(all_total, before, total * after)
+
+    @device
+    def put(sums, target, to, vd, factor, warp, lane):
+        for i in range(columns):
+            d = int32(8 * (warp + 8 * i) + 2 * (lane & 3))
+            if d < vd:
+                target[to + d] = sums[2 * i] * factor
+            if d + 1 < vd:
+                target[to + d + 1] = sums[2 * i + 1] * factor
+
+    return fold, put
+
+
+@device
+def fold_all(partials, out, sinks, place, record, parts, count, dim, to, head, flags, tid):
+    """The parts' sums to out, joined one by one from the last to the first, as one block does that has all of them."""
+    tops, totals, x = cuda.local.array(8, float32), cuda.local.array(8, float32), cuda.local.array(8, float32)
+    i = tid
+    while i < count * dim:
+        g = over(i, dim)
+        top, total, value = float32(HIDDEN), float32(0), float32(0)
+        left = parts
+        while left > 0:
+            for j in range(8):
+                at = int32(place + max(int32(left - 1 - j), int32(0)) * record)
+                x[j] = ptx.bits2f(ptx.ldcg32(partials, int32(at + i)))
+                tops[j] = ptx.bits2f(ptx.ldcg32(partials, int32(at + 8 * dim + g)))
+                totals[j] = ptx.bits2f(ptx.ldcg32(partials, int32(at + 8 * dim + 8 + g)))
+            for j in range(8):
+                if j < left:
+                    top, before, after = fade(top, tops[j])
+                    total = ptx.fmaf(total, before, totals[j] * after)
+                    value = ptx.fmaf(value, before, x[j] * after)
+            left = int32(left - 8)
+        out[to + i] = value * share_beside(top, total, sink_of(sinks, int32(head + g), flags))
+        i = int32(i + 256)
+
+
+def make_join(leave, tree):
     @device
     def join(
         sh, acc, odd, partials, counters, out, sinks, to, head, block, split, active, count, vd, top, total, last, flags, tid
@@ -116,6 +180,9 @@ def make_join(leave):
         if g < count:
             leave(acc, odd, partials, int32(at + g * vd), vd, float32(1), int32(tid >> 5), lane)
         if is_last(partials, int32(at + 8 * vd), top, total, counters, block, active, last, tid):
-            combine(sh, partials, out, sinks, place, record, active, count, vd, to, head, flags, tid)
+            if tree:
+                fold_all(partials, out, sinks, place, record, active, count, vd, to, head, flags, tid)
+            else:
+                combine(sh, partials, out, sinks, place, record, active, count, vd, to, head, flags, tid)
 
     return join

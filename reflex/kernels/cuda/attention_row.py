@@ -26,10 +26,11 @@ split takes at least. lists: of attention_tree. flags as in attention_inputs, an
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
+from . import attention_cache as cache
 from . import ptx
-from .attention_cache import REST, RING, make_copy, over, page_of, seen_slots, share_of, slot_at, tree_slot_at, tree_slots
+from .attention_cache import REST, RING, make_copy, over, page_of, slot_at, tree_slot_at
 from .attention_inputs import K_NORM, NEOX, NORM_AFTER, Q_NORM, append, half_pair, make_turned
-from .attention_join import HIDDEN, LOG2E, make_join, make_leave, share_beside, sink_of
+from .attention_join import HIDDEN, LOG2E, make_fold, make_join, make_leave, share_beside, sink_of
 from .export import device, kernel
 
 INPUTS, EARLY = 32, 64
@@ -242,6 +243,16 @@ def put_weights(sh, weights, pw, full, score, top, warp, lane):
     return total
 
 
+@device
+def soften(sh, weights, pw, full, score, tops, totals, top, total, warp, lane):
+    """The weights of a tile; the new top and total, and what sums so far are multiplied by."""
+    peak = highest(tops, top, lane)
+    factor = ptx.ex2(top - peak)
+    total = total * factor + put_weights(sh, weights, pw, full, score, peak, warp, lane)
+    put_total(totals, total, warp, lane)
+    return peak, total, factor
+
+
 def make_weigh(columns, exact):
     """`exact`: 64 columns dims, and slots in multiples of 64."""
     steps, slots = (2, 64) if exact else (4, 32)
@@ -270,6 +281,18 @@ def make_weigh(columns, exact):
                             )
 
     return weigh
+
+
+def make_give(tree, put, leave):
+    @device
+    def give(acc, odd, sums, out, to, vd, top, total, all_top, all_total, sink, warp, lane):
+        """The sums of all slots to out."""
+        if tree:
+            put(sums, out, to, vd, share_beside(all_top, all_total, sink), warp, lane)
+        else:
+            leave(acc, odd, out, to, vd, share_beside(top, total, sink), warp, lane)
+
+    return give
 
 
 def make_bring(copy):
@@ -306,11 +329,17 @@ def layer_of(layer_at, kv_head, kv_heads, kd, vd):
     return keys + int64(kv_head * 512) * kd, keys + int64(kv_heads * 512) * kd + int64(kv_head * 512) * vd
 
 
+@device
+def places_of_own(pages, own, key_at, value_at, kd, vd):
+    page = page_of(pages, own)
+    return page + key_at + int64(2 * kd * (own & 255)), page + value_at + int64(2 * vd * (own & 255))
+
+
 def make(dim, module, tree=False):
     """The kernel for heads of `dim`, 0: of any; for the file `module` (a kernel's image is that of its file). `tree`: rows may see
     runs of slots, see attention_tree.py."""
     limit = dim if dim else 512
-    slots_of = tree_slots if tree else seen_slots
+    slots_of, share = (cache.tree_slots, cache.part_of) if tree else (cache.seen_slots, cache.share_of)
     rounding = 64 if dim else 32
     columns = limit // 64  # groups of 8 value dims per warp
     sums = columns * 4
@@ -319,7 +348,8 @@ def make(dim, module, tree=False):
     bring_rest = make_bring(copy_rest)
     prepare, scores = make_prepare(make_turned(1 if dim else 4)), make_scores(limit)
     weigh, leave = make_weigh(columns, bool(dim)), make_leave(columns)
-    join = make_join(leave)
+    join, (fold, put) = make_join(leave, tree), make_fold(columns)
+    give = make_give(tree, put, leave)
 
     def attention_row(
         q, k, v, out, partials, counters, q_norm, k_norm, angles, sinks, cells, lists, positions, shared, branches, pages,
@@ -327,8 +357,7 @@ def make(dim, module, tree=False):
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
-        tops, totals = cuda.shared.array(64, float32), cuda.shared.array(64, float32)
-        last = cuda.shared.array(1, int32)
+        tops, totals, last = cuda.shared.array(64, float32), cuda.shared.array(64, float32), cuda.shared.array(1, int32)
         tid, split, row = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y), int32(cuda.blockIdx.z)
         lane, warp = int32(tid & 31), int32(tid >> 5)
         kd = int32(dim) if dim else key_dim
@@ -341,7 +370,8 @@ def make(dim, module, tree=False):
         rows, own, low, first, branch, at, before, middle = where
         seen = int32(first + middle + own + 1 - branch)
         tiles = over(int32(seen + tile - 1), tile)  # a split takes its own from the last on: the own slot is in the very last
-        begin, t, active = share_of(tiles, least, split, int32(cuda.gridDim.y))
+        begin, t, active, each = share(tiles, least, split, int32(cuda.gridDim.y))
+        alone = cuda.gridDim.y == 1 or active == 1
         busy = row < rows and t >= begin
         none, mine, skip = int32(0), int32(0), int32(-1)  # mine 2: this block gets the key and value of the own slot from k and v
         key_place, value_place = int64(0), int64(0)
@@ -360,8 +390,7 @@ def make(dim, module, tree=False):
             )  # fmt: skip
             ptx.cp_async_commit()
             if mine != 0 and part == 0:
-                key_place = page_of(pages, own) + key_at + int64(2 * kd * (own & 255))
-                value_place = page_of(pages, own) + value_at + int64(2 * vd * (own & 255))
+                key_place, value_place = places_of_own(pages, own, key_at, value_at, kd, vd)
             prefetch_norms(flags, q_norm, k_norm, kd, tid)
         if early != 0:
             ptx.pdl_wait()
@@ -374,8 +403,9 @@ def make(dim, module, tree=False):
         )  # fmt: skip
         top, total = float32(HIDDEN), float32(0)
         acc, odd = cuda.local.array(sums, float32), cuda.local.array(sums, float32)
+        all_top, all_total, all_sums = float32(HIDDEN), float32(0), cuda.local.array(sums, float32)
         for i in range(sums):
-            acc[i], odd[i] = float32(0), float32(0)
+            acc[i], odd[i], all_sums[i] = float32(0), float32(0), float32(0)
         score, sums_so_far = cuda.local.array(4, float32), cuda.local.array(4, float32)
         turns, batch = int32(1), int32(0)  # with REST two: what float16 leave comes behind them, to the same places
         if whole and flags & REST != 0:
@@ -405,11 +435,7 @@ def make(dim, module, tree=False):
                     low, first, branch, lists, at, before, middle, tid, int32(0),
                 )  # fmt: skip
             ptx.cp_async_commit()
-            peak = highest(tops, top, lane)
-            factor = ptx.ex2(top - peak)
-            top = peak
-            total = total * factor + put_weights(sh, weights, pw, full, score, top, warp, lane)
-            put_total(totals, total, warp, lane)
+            top, total, factor = soften(sh, weights, pw, full, score, tops, totals, top, total, warp, lane)
             ptx.cp_async_wait(1)
             cuda.syncthreads()
             for i in range(sums):
@@ -431,13 +457,17 @@ def make(dim, module, tree=False):
                     low, first, branch, lists, at, before, middle, tid, int32(0),
                 )  # fmt: skip
             ptx.cp_async_commit()
+            if tree and alone and t == over(t, each) * each:
+                all_top, all_total = fold(acc, odd, all_sums, all_top, all_total, top, summed(totals, lane))
+                top, total = float32(HIDDEN), float32(0)
             t, start, here = int32(t - 1), int32(start - tile), tile
         total = summed(totals, lane)
         to = int32((row * heads + head) * vd)
-        if active == 1:
+        if alone:
             if lane >> 2 < count:
-                share = share_beside(top, total, sink_of(sinks, int32(head + (lane >> 2)), flags))
-                leave(acc, odd, out, int32(to + (lane >> 2) * vd), vd, share, warp, lane)
+                sink = sink_of(sinks, int32(head + (lane >> 2)), flags)
+                to = int32(to + (lane >> 2) * vd)
+                give(acc, odd, all_sums, out, to, vd, top, total, all_top, all_total, sink, warp, lane)
             return
         block = int32(row * cuda.gridDim.x + cuda.blockIdx.x)
         join(sh, acc, odd, partials, counters, out, sinks, to, head, block, split, active, count, vd, top, total, last, flags, tid)

@@ -93,7 +93,7 @@ def latent_attention(
     tiles = over(int32(count + TILE - 1), int32(TILE))
     apart = int32(cuda.gridDim.y > 1)
     part = int32(cuda.blockIdx.y)
-    begin, last, active = share_of(tiles, int32(1), part, splits)
+    begin, last, active, _ = share_of(tiles, int32(1), part, splits)
     if row < rows and part < active:
         end = active
         if apart:
@@ -116,7 +116,7 @@ def latent_attention(
                 place = int32((block * splits + part) * record)
                 top, total = take(partials, place, value_dim, mixed)
             else:
-                begin, last, active = share_of(tiles, int32(1), part, splits)
+                begin, last, active, _ = share_of(tiles, int32(1), part, splits)
                 start, stop = int32(begin * TILE), int32(min(int32((last + 1) * TILE), count))
                 while start < stop:
                     some = int32(min(int32(TILE), int32(stop - start)))

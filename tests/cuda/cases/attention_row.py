@@ -1,5 +1,5 @@
 import numpy
-from pages import LAYER_AT, REST, Attention, CacheCase, Inputs
+from pages import LAYER_AT, REST, Attention, CacheCase, Inputs, Same
 from run import Addresses
 
 from reflex.ops.attention import CASES, forks
@@ -12,11 +12,20 @@ def shared_bytes(key_dim, value_dim, tile):
     return 4 * (tile * (kw + vw) + 16 * kw + max(16 * (tile // 2 + 4), 8 * max(key_dim, value_dim)))
 
 
-def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, tolerance=2e-5, reference=True, rest=False, **words):
+MOST_PARTS = 64
+
+
+def case(
+    label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, tolerance=2e-5, reference=True, rest=False, **words
+):  # fmt: skip
     """One launch over a cache that holds every row's key and value, or with `inputs` all but the last. `kind` tree: attention_tree,
-    with flag 16 of the rows behind the plain ones. rest: keys and values of the batch have second parts, as large as one likes."""
+    with flag 16 of the rows behind the plain ones, and more than one of `splits` means as many as it takes. rest: keys and values
+    of the batch have second parts, as large as one likes."""
     dim = a.key_dim if a.key_dim == a.value_dim and a.key_dim in (64, 128) else 0
     tile = tile or next(t for t in (128, 96, 64, 32) if shared_bytes(a.key_dim, a.value_dim, t) <= 100 << 10)
+    if kind == "tree" and splits > 1:
+        tiles = -(-a.count // tile)
+        splits = max(2, -(-tiles // max(least, -(-tiles // MOST_PARTS))))
     nothing = numpy.zeros(1, numpy.float32)
     q, k, v = a.q, a.k.copy(), a.v.copy()
     given, norms, angles, pairs, eps = (nothing, nothing), (nothing, nothing), nothing, 0, 0.0
@@ -54,6 +63,16 @@ def case(label, a, splits, tile=0, inputs=None, flags=0, kind="row", least=1, to
         {3: wanted, 5: counters} if reference else {}, shared=shared_bytes(a.key_dim, a.value_dim, tile),
         tolerance=tolerance, cache=15, pages=a.pages(k, v, a.count), **words,
     )  # fmt: skip
+
+
+def apart(label, a, **words):
+    """attention_tree with a block for each part of a row, and before it with one for all of a row's: equal bits."""
+    one = case(label, a, 2, kind="tree", **words)
+    count, args = len(one.args), [*one.args, one.args[3].copy()]
+    before = [(one.kernel, (one.grid[0], 1, one.grid[2]), one.shared, [*range(3), count, *range(4, count)])]
+    words = {"shared": one.shared, "tolerance": one.tolerance, "emulate": one.emulate}
+    words |= {"before": before, "picks": range(count), "found": 3, "like": count}
+    return Same(label, one.kernel, one.grid, args, one.wanted, **words)
 
 
 def declared():
@@ -137,7 +156,15 @@ def trees():
     yield case("tree, two widths", long_runs(20, 10, dim=33), 1, kind="tree")
     yield case("rows behind the plain ones", long_runs(12, 6, plain=5), 2, kind="tree", flags=16)
     yield case("plain rows by the kernel of trees", Attention(3, 62, 2, 1, 64, 64), 2, kind="tree")
-    yield case("splits of sixteen tiles", long_runs(30, 900), 4, kind="tree", tile=64, least=16, emulate=False)
+    yield apart("parts of one tile", long_runs(7, 300), tile=64)
+    yield apart("parts of two tiles, window and cap", long_runs(5, 500, window=400, softcap=7.0, heads=4), tile=64, least=2)
+    yield apart("parts, two widths and sinks", long_runs(5, 130, dim=33, sinks=True), tile=32, least=2)
+    yield apart("more tiles than parts", Attention(1, 2100, 1, 1, 8, 8), tile=32)
+    yield apart("behind plain rows", long_runs(9, 150, plain=4), tile=64, flags=16)
+    for dim, heads, kv_heads in ((128, 16, 8), (128, 32, 8), (64, 16, 8), (256, 8, 4)):
+        for prompt in (200, 1000, 2485, 8000):
+            a = long_runs(6, prompt, dim=dim, heads=heads, kv_heads=kv_heads, plain=1)
+            yield apart(f"{heads} heads of {dim} behind {prompt}", a, least=2, flags=16, reference=False, emulate=False)
     yield case("a large tree", long_runs(400, 777, dim=128, heads=8, kv_heads=4), 1, kind="tree", emulate=False)
 
 
@@ -189,4 +216,12 @@ def bench():
     yield case("0.6B 16 rows after 1000", Attention(16, 1000, 16, 8, 128, 128), 1, reference=False)
     for name, heads in (("0.6B", 16), ("4B and 8B", 32)):
         a = long_runs(392, 200, plain=200, dim=128, heads=heads, kv_heads=8)
-        yield case(f"{name} 192 branches behind 200", a, 1, kind="tree", flags=16, least=16, reference=False)
+        yield case(f"{name} 192 branches behind 200", a, 1, kind="tree", flags=16, least=2, reference=False)
+        for rows, prompt in ((2, 2485), (6, 2485), (16, 2485), (2, 8000)):
+            a = long_runs(rows, prompt, plain=1, dim=128, heads=heads, kv_heads=8)
+            for splits in (1, 2):
+                label = f"{name} {rows - 1} branches behind {prompt}, {'a block' if splits == 1 else 'blocks'} for each"
+                yield case(label, a, splits, kind="tree", flags=16, least=2, reference=False)
+        for splits in (2, 3, 4):
+            a = Attention(16, 1000, heads, 8, 128, 128)
+            yield case(f"{name} 16 rows after 1000, {splits} splits", a, splits, reference=False)

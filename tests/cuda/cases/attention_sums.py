@@ -3,26 +3,11 @@
 import numpy
 from cases import attention_tile
 from cases.attention_row import long_runs
-from pages import LAYER_AT, Attention
+from pages import LAYER_AT, Attention, Same
 from run import Addresses, Case
 
 PAIRS, TURN, STAGES = 16, 4, 5
 FEW = 64
-
-
-class Same(Case):
-    """Also asks for equal bits of the argument `found` and of what attention_tile left."""
-
-    def __init__(self, *args, found, like, **words):
-        super().__init__(*args, **words)
-        self.found, self.like = found, like
-
-    def check(self, args):
-        yield from super().check(args)
-        found, like = (args[i].view(numpy.uint32) for i in (self.found, self.like))
-        if not numpy.array_equal(found, like):
-            rows = sorted({int(i) for i in numpy.nonzero(found != like)[0]})
-            yield f"{self.label}: {int((found != like).sum())} of {found.size} values are not attention_tile's, in rows {rows}"
 
 
 def shared_bytes(dim):
