@@ -235,7 +235,7 @@ GRIDS = {
     r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
     r"attention_scores_\d+": lambda k, v: ("seen", v[11], "fragments"),
-    r"attention_sums_\d+": lambda k, v: (v[10] // 16, v[12], "fragments"),
+    r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[12], "fragments"),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
     "conv": lambda k, v: (ceil(v[7], k.threads),),
     "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),

@@ -41,7 +41,7 @@ def slots_of(dim):
 def apart_bytes(dim):
     """Dynamic shared memory of attention_scores and of attention_sums."""
     slots = slots_of(dim)
-    return (slots + PAIRS) * (2 * dim + 16), 2 * PAIRS * 4 * (2 * slots + 4) + 48 * 4 * slots * 5
+    return (slots + PAIRS) * (2 * dim + 16), 2 * PAIRS * 4 * (2 * slots + 4) + 80 * 4 * slots * 3
 
 
 def least_shared_bytes(step):
@@ -109,7 +109,7 @@ class AttentionLaunches(Batch):
             values = (q, scores, tops, *mask, stride, dim, *facts, few, flags, scale, cap)
             self._add(f"attention_scores_{slots_of(dim)}", (tiles, kv_heads, fragments), values, shared[0])
             values = (scores, tops, out, sinks, *mask, tiles, dim, *facts, few, flags)
-            self._add(f"attention_sums_{slots_of(dim)}", (dim // 16, kv_heads, fragments), values, shared[1])
+            self._add(f"attention_sums_{slots_of(dim)}", (blocks(dim, 32), kv_heads, fragments), values, shared[1])
         if self.rows > few:
             values = (q, out, sinks, *mask, stride, *facts, few if self.tree else 0, flags, scale, cap)
             self._add(f"attention_tile_{dim}", (blocks(self.rows, 64), count), values, tile_bytes(dim))

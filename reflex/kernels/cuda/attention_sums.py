@@ -1,10 +1,10 @@
 """attention_sums: the values weighted by what attention_scores left, to the bit as attention_tile weighs them.
 
-    attention_sums_<64|32>: tiles of so many slots: 64 up to key_dim = value_dim = dim = 128, 32 for more. 288 threads.
-    grid (dim / 16, kv_heads, ceil(rows * group / 16)), group = heads / kv_heads
-    dynamic shared memory, in bytes: 128 (2 slots + 4) + 48 * 4 slots * STAGES
+    attention_sums_<64|32>: tiles of so many slots: 64 up to key_dim = value_dim = dim = 128, 32 for more. 320 threads.
+    grid (ceil(dim / 32), kv_heads, ceil(rows * group / 16)), group = heads / kv_heads
+    dynamic shared memory, in bytes: 128 (2 slots + 4) + 80 * 4 slots * STAGES
 
-A block computes 16 dims of 16 pairs of a row and a head. Sums go through all tiles of slots in order, as there: one warp adds up,
+A block computes 32 dims of 16 pairs of a row and a head. Sums go through all tiles of slots in order, as there: two warps add up,
 four tiles a turn, while eight make the weights of the next turn and bring values of later ones. tiles: grid x of attention_scores.
 Other parameters as in attention_tile and attention_scores.
 """
@@ -20,10 +20,11 @@ from .attention_tile import FLOOR, sum_of_row
 from .export import device, kernel
 
 TURN = 4  # tiles
-STAGES = 5  # turns of values in shared memory
+STAGES = 3  # turns of values in shared memory
 AHEAD = STAGES - 2  # of them still on their way when a turn begins
-MAKERS = 256  # threads that make weights, each a pair's fourth of a tile; the warp behind them adds up
-VALUES = 12  # words of a slot's 16 values, and 4 that keep banks apart
+MAKERS = 256  # threads that make weights, each a pair's fourth of a tile; the two warps behind them add up
+WIDTH = 32  # dims
+VALUES = 20  # words of a slot's values, and 4 that keep banks apart
 
 
 @device
@@ -31,23 +32,30 @@ def stage_of(turn):
     return int32(uint32(turn) % uint32(STAGES))
 
 
-def make_bring(slots):
-    passes = TURN * slots * 2 // MAKERS
+@device
+def prefetch(pages, offset, dim, first, stop, tid):
+    """Asks for the values of the slots from `first` to `stop` long before they are brought."""
+    slot = int32(first + tid)
+    while slot < stop:
+        ptx.prefetch_l2(page_of(pages, slot) + offset, int64((slot & 255) * 2 * dim))
+        slot = int32(slot + MAKERS)
 
+
+def make_bring(slots):
     @device
-    def bring(sh, stages, turn, pages, offset, dim, first, tiles, end, tid):
-        """16 values of the slots of a turn on their way, zeros from slot `end` on; nothing beyond the last tile."""
-        for i in range(passes):
-            part = int32(tid + MAKERS * i)
-            slot = int32(TURN * slots * turn + (part >> 1))
-            if slot < tiles * slots:
+    def bring(sh, stages, turn, pages, offset, dim, width, first, tiles, end, tid):
+        """`width` values of the slots of a turn on their way, zeros from slot `end` on; nothing beyond the last tile."""
+        for i in range(TURN * slots * 4 // MAKERS):
+            row, part = int32((tid >> 2) + MAKERS // 4 * i), int32(tid & 3)
+            slot = int32(TURN * slots * turn + row)
+            if slot < tiles * slots and 8 * part < width:
                 size = uint32(16)
                 at = int32(first * slots + slot)
                 if at >= end:
                     size = uint32(0)
                 here = page_of(pages, at) + offset + int64((at & 255) * 2 * dim)
-                to = int32(stages + (stage_of(turn) * (TURN * slots) + (part >> 1)) * VALUES + 4 * (part & 1))
-                ptx.cp_async16z(sh, to, here, int64(16 * (part & 1)), size)
+                to = int32(stages + (stage_of(turn) * (TURN * slots) + row) * VALUES + 4 * part)
+                ptx.cp_async16z(sh, to, here, int64(16 * part), size)
 
     return bring
 
@@ -56,20 +64,19 @@ def make_weights(slots):
     count = slots // 4  # scores of a thread
 
     @device
-    def load(x, peaks, scores, tops, place, turn, tiles, tile, pair, lane4, live):
+    def load(x, peaks, scores, tops, place, turn, tiles, tile, pair, lane4):
         """A thread's scores of a turn, and the tops of all its tiles."""
         for i in range(TURN):
             peaks[i] = float32(FLOOR)
         for i in range(count):
             x[i] = float32(HIDDEN)
-        if live:
-            for i in range(TURN):
-                if TURN * turn + i < tiles:
-                    peaks[i] = ptx.bits2f(ptx.ldcg32(tops, int32((place + TURN * turn + i) * PAIRS + pair)))
-            if TURN * turn + tile < tiles:
-                at = int32(((place + TURN * turn + tile) * PAIRS + pair) * slots + lane4 * count)
-                for i in range(count // 4):
-                    x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = ptx.ldcgf4(scores, int32(at + 4 * i))
+        for i in range(TURN):
+            if TURN * turn + i < tiles:
+                peaks[i] = ptx.bits2f(ptx.ldcg32(tops, int32((place + TURN * turn + i) * PAIRS + pair)))
+        if TURN * turn + tile < tiles:
+            at = int32(((place + TURN * turn + tile) * PAIRS + pair) * slots + lane4 * count)
+            for i in range(count // 4):
+                x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = ptx.ldcgf4(scores, int32(at + 4 * i))
 
     @device
     def weigh(sh, pitch, factors, parts, x, peaks, top, buffer, tile, pair, lane4):
@@ -96,19 +103,23 @@ def make_weights(slots):
     return load, weigh
 
 
-def make_add_up(slots):
+def make_add_up(slots, whole):
+    count = 2 * TURN
+
     @device
     def add_up(sh, pitch, stage, factors, acc, buffer, left, lane):
-        """One turn, of `left` tiles at most: sums of two groups of 8 dims for 16 pairs."""
+        """One turn, `whole` or of `left` tiles: sums of two groups of 8 dims for 16 pairs."""
+        fades = cuda.local.array(count, float32)
         for t in range(TURN):
-            if t < left:
-                factor0 = factors[uint32((buffer * TURN + t) * PAIRS + (lane >> 2))]
-                factor1 = factors[uint32((buffer * TURN + t) * PAIRS + 8 + (lane >> 2))]
+            fades[2 * t] = factors[uint32((buffer * TURN + t) * PAIRS + (lane >> 2))]
+            fades[2 * t + 1] = factors[uint32((buffer * TURN + t) * PAIRS + 8 + (lane >> 2))]
+        for t in range(TURN):
+            if whole or t < left:
                 for n in range(2):
-                    acc[4 * n] *= factor0
-                    acc[4 * n + 1] *= factor0
-                    acc[4 * n + 2] *= factor1
-                    acc[4 * n + 3] *= factor1
+                    acc[4 * n] *= fades[2 * t]
+                    acc[4 * n + 1] *= fades[2 * t]
+                    acc[4 * n + 2] *= fades[2 * t + 1]
+                    acc[4 * n + 3] *= fades[2 * t + 1]
                 for k in range(slots // 16):
                     at = int32((buffer * PAIRS + (lane & 15)) * pitch + t * (slots // 2) + 8 * k + 4 * (lane >> 4))
                     a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, at)
@@ -129,10 +140,10 @@ def put_result(out, at, a, b, c, d, share):
 def make(slots):
     pitch, stages = TURN * slots // 2 + 4, 2 * PAIRS * (TURN * slots // 2 + 4)
     score_count, factor_count, part_count = slots // 4, 2 * TURN * PAIRS, 2 * MAKERS
-    bring, add_up = make_bring(slots), make_add_up(slots)
+    bring, add_whole, add_rest = make_bring(slots), make_add_up(slots, True), make_add_up(slots, False)
     load, weigh = make_weights(slots)
 
-    @kernel("FFFFIIIILiiiiiiii", threads=MAKERS + 32, blocks=2, name=f"attention_sums_{slots}", since=80)
+    @kernel("FFFFIIIILiiiiiiii", threads=MAKERS + 64, blocks=2, name=f"attention_sums_{slots}", since=80)
     def attention_sums(
         scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles_of_place, dim, heads, kv_heads, layer_at, window,
         few, flags,
@@ -156,16 +167,20 @@ def make(slots):
         tiles = int32(last + 1 - first)
         old = int32(ptx.ldg32(cells, 1))
         end = int32(old + int32(ptx.ldg32(cells, 0)))
-        making = tid < MAKERS
-        value_at = int64(layer_at) * 512 + int64(kv_heads + kv_head) * 512 * dim + int64(32 * int32(cuda.blockIdx.x))
+        making, column = tid < MAKERS, int32(WIDTH * int32(cuda.blockIdx.x))
+        width = int32(min(int32(WIDTH), int32(dim - column)))
+        value_at = int64(layer_at) * 512 + int64(kv_heads + kv_head) * 512 * dim + int64(2 * column)
         early = int32((first + TURN * (STAGES - 1)) * slots) <= old  # values of earlier batches are there whatever else is not
         if not early:
             ptx.pdl_wait()
         if making:
             for i in range(STAGES - 1):
-                bring(sh, int32(stages), int32(i), pages, value_at, dim, first, tiles, end, tid)
+                bring(sh, int32(stages), int32(i), pages, value_at, dim, width, first, tiles, end, tid)
                 ptx.cp_async_commit()
         if early:
+            if making:
+                stop = int32(min(old, int32((last + 1) * slots)))
+                prefetch(pages, value_at, dim, int32((first + TURN * (STAGES - 1)) * slots), stop, tid)
             ptx.pdl_wait()
         place = int32((fragment * kv_heads + kv_head) * tiles_of_place)
         tile, pair, lane4 = int32(tid >> 6), int32((tid >> 2) & 15), int32(tid & 3)
@@ -176,29 +191,33 @@ def make(slots):
             acc[i] = float32(0)
         top, total = float32(FLOOR), float32(0)
         turns = int32((tiles + TURN - 1) >> 2)
-        if making:
-            load(x, peaks, scores, tops, place, int32(0), tiles, tile, pair, lane4, live)
+        if live:  # the others' weights may be anything
+            load(x, peaks, scores, tops, place, int32(0), tiles, tile, pair, lane4)
             top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(0), tile, pair, lane4)
-            load(x, peaks, scores, tops, place, int32(1), tiles, tile, pair, lane4, live)
+            load(x, peaks, scores, tops, place, int32(1), tiles, tile, pair, lane4)
+        if making:
             ptx.cp_async_wait(AHEAD)
         cuda.syncthreads()
-        turn = int32(0)
+        turn, mine = int32(0), int32(stages + 8 * ((tid >> 5) & 1))  # of the warps that add up: 16 dims each
         while turn < turns:
             here = int32(turn & 1)
             if making:
-                bring(sh, int32(stages), int32(turn + STAGES - 1), pages, value_at, dim, first, tiles, end, tid)
+                bring(sh, int32(stages), int32(turn + STAGES - 1), pages, value_at, dim, width, first, tiles, end, tid)
                 ptx.cp_async_commit()
-                if tile == 0:
+                if live and tile == 0:
                     for t in range(TURN):
                         at = int32((here * TURN + t) * PAIRS + pair)
                         total = ptx.fmaf(total, factors[uint32(at)], parts[uint32(4 * at + lane4)])
-                if turn + 1 < turns:
+                if live and turn + 1 < turns:
                     top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(1 - here), tile, pair, lane4)
-                    load(x, peaks, scores, tops, place, int32(turn + 2), tiles, tile, pair, lane4, live)
+                    load(x, peaks, scores, tops, place, int32(turn + 2), tiles, tile, pair, lane4)
                 ptx.cp_async_wait(AHEAD)
             else:
-                stage = int32(stages + stage_of(turn) * (TURN * slots * VALUES))
-                add_up(sh, int32(pitch), stage, factors, acc, here, int32(tiles - TURN * turn), lane)
+                stage, left = int32(mine + stage_of(turn) * (TURN * slots * VALUES)), int32(tiles - TURN * turn)
+                if left >= TURN:
+                    add_whole(sh, int32(pitch), stage, factors, acc, here, left, lane)
+                else:
+                    add_rest(sh, int32(pitch), stage, factors, acc, here, left, lane)
             cuda.syncthreads()
             turn = int32(turn + 1)
         if tid < 64:
@@ -207,14 +226,14 @@ def make(slots):
                 totals[uint32(pair)] = total
                 last_tops[uint32(pair)] = top
         cuda.syncthreads()
-        if not making:
+        column = int32(column + 16 * ((tid >> 5) & 1) + 2 * (lane & 3))
+        if not making and column < dim:
             for i in range(2):
                 pair = int32((lane >> 2) + 8 * i)
                 if pair < pairs:
                     row = row_of(int32(PAIRS * fragment + pair), group)
                     head = int32(kv_head * group + PAIRS * fragment + pair - row * group)
                     share = share_beside(last_tops[uint32(pair)], totals[uint32(pair)], sink_of(sinks, head, flags))
-                    column = int32(16 * int32(cuda.blockIdx.x) + 2 * (lane & 3))
                     at = int32((row * heads + head) * dim + column)
                     put_result(out, at, acc[2 * i], acc[2 * i + 1], acc[4 + 2 * i], acc[5 + 2 * i], share)
 

@@ -6,14 +6,14 @@ from cases.attention_row import long_runs
 from pages import LAYER_AT, Attention, Same
 from run import Addresses, Case
 
-PAIRS, TURN, STAGES = 16, 4, 5
+PAIRS, TURN, STAGES = 16, 4, 3
 FEW = 64
 
 
 def shared_bytes(dim):
     """Dynamic ones of attention_scores and of attention_sums."""
     slots = 64 if dim <= 128 else 32
-    return (slots + PAIRS) * (2 * dim + 16), 4 * (2 * PAIRS * (TURN * slots // 2 + 4) + 12 * TURN * slots * STAGES)
+    return (slots + PAIRS) * (2 * dim + 16), 4 * (2 * PAIRS * (TURN * slots // 2 + 4) + 20 * TURN * slots * STAGES)
 
 
 def tiles_of(a, slots, rows):
@@ -49,7 +49,7 @@ def case(label, a, flags=0, reference=True, beside=True, few=FEW, **words):
         before.append((f"attention_tile_{dim}", grid, attention_tile.shared_bytes(dim), picks))
     kind, more = (Same, {"found": 3, "like": 4}) if beside else (Case, {})
     return kind(
-        label, f"attention_sums_{slots}", (dim // 16, a.kv_heads, fragments), args, {3: wanted} if reference else {},
+        label, f"attention_sums_{slots}", (-(-dim // 32), a.kv_heads, fragments), args, {3: wanted} if reference else {},
         shared=shared[1], tolerance=words.pop("tolerance", 1e-3), before=before,
         picks=[1, 2, 3, 5, *range(6, 11), 21, *range(12, 19)], **more, **words,
     )  # fmt: skip
