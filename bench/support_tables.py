@@ -177,8 +177,8 @@ def to_the_bit():
     return f"""- On a card, to the bit (`bench/bits_device.py`): a process that did much else, failed requests among it, answers as
   one that did nothing else; packed candidates as one at a time; behind a prefix in pieces and behind a state from its file as
   behind one that was computed. Adapters of every matrix: within {found["goal"]} standard deviations of the reference, at most
-  {furthest:.4f}. {found["checked"]} comparisons of {len(found["models"])} models, {found["wrong"]} not right, {found["left_out"]} left out.
-  {measured_on(results)}
+  {furthest:.4f}. {found["checked"]} comparisons of {len(found["models"])} models, {found["wrong"]} not right,
+  {found["left_out"]} left out. {measured_on(results)}
 """
 
 
