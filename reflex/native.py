@@ -192,7 +192,7 @@ MACHINE_LEVELS = {  # machine -> the ISA levels built for it, best first, with t
         ("x86-64-v3", frozenset(["avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"])),
         ("x86-64-v2", frozenset(["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"])),
     ),
-    "aarch64": (("aarch64", frozenset(("asimd",))),),
+    "aarch64": (("aarch64", frozenset()),),  # vectors are of the architecture, and emulators and containers may list nothing
 }
 
 
@@ -244,8 +244,9 @@ def described_flags():
 
 def usable_levels():
     """ISA levels this machine can run, best first."""
-    flags = cpu_flags()
-    return [level for level, needs in MACHINE_LEVELS.get(machine(), ()) if needs <= flags]
+    levels = MACHINE_LEVELS.get(machine(), ())
+    flags = cpu_flags() if any(needs for _, needs in levels) else frozenset()
+    return [level for level, needs in levels if needs <= flags]
 
 
 def cache_folder():
