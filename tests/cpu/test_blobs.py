@@ -68,7 +68,7 @@ def test_missing_kernel_and_missing_folder(monkeypatch, tmp_path):
 
 def test_what_an_architecture_has_need_not_be_listed(monkeypatch):
     """Emulators and some containers list no features of the processor."""
-    monkeypatch.setattr(native, "cpu_flags", lambda: pytest.fail("a list of features was read"))
+    monkeypatch.setattr(native, "cpu_flags", frozenset)
     monkeypatch.setattr(native, "machine", lambda: "aarch64")
     assert native.usable_levels() == ["aarch64"]
     monkeypatch.setattr(native, "machine", lambda: "riscv64")
