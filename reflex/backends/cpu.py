@@ -186,18 +186,15 @@ class Team:
             done = _thread.allocate_lock()
             done.acquire()
             try:
-                native.start_thread(self._serve, (worker, self.block.address, done), "cpu backend")
+                native.start_thread(self._serve, (worker, self.block.address), "cpu backend", done)
             except OutOfMemoryError:
                 self.close()
                 raise
             self.running.append(done)
 
-    def _serve(self, worker, block, done):
-        try:
-            native.watch_thread()
-            worker(block, self.threads)
-        finally:
-            done.release()
+    def _serve(self, worker, block):
+        native.watch_thread()
+        worker(block, self.threads)
 
     def execute(self, table, count):
         """Run `count` native steps from the address `table` on. StateError where another thread does, or after a fork."""
