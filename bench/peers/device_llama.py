@@ -1,13 +1,19 @@
 """llama.cpp on a GPU, measured in turn with Reflex by bench/device.py and bench/experts_device.py (`--llama FOLDER_OF_A_BUILD`).
 
 The folder holds llama-completion and llama-bench, built with CUDA for the card. Default options but for the warm-up, which a cold
-start has no use for. What it does not run is said and left out.
+start has no use for. What it does not run is said and left out. The record names the build.
 """
 
 import json
 import subprocess
 
 from bench import gpu_models, record
+
+
+def version(folder):
+    """llama.cpp's version, build number and commit, as llama-bench tells them."""
+    run = subprocess.run([f"{folder}/llama-bench", "--version"], capture_output=True, text=True, check=True)
+    return next(line for line in (run.stdout + run.stderr).splitlines() if line.startswith("version"))
 
 
 def words(folder, path):
@@ -45,4 +51,4 @@ def write(name, folder, shapes):
             found[shape] |= warm(folder, path)
             print("llama.cpp", shape, {key: value["median"] for key, value in found[shape].items()}, flush=True)
     if found:
-        record.write(name, "llama.cpp on the same GPU and files", {"shapes": found})
+        record.write(name, "llama.cpp on the same GPU and files", {"llama.cpp": version(folder), "shapes": found})
