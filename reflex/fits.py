@@ -4,28 +4,29 @@ Touches no device: the cuda backend's memory is laid out here as that backend la
 are those that are sold; of the machine at hand its own memory counts. Called by inspect.
 """
 
+from .backends import cpu
 from .backends.cuda.lowering import lowering
 from .backends.cuda.memory import SLOTS, Layout, Memory
+from .backends.lowering import Lowering
 from .errors import ReflexError
-from .program.records import BATCH, PLACES
+from .native import library
+from .open import thread_count
+from .program.records import BATCH
 
 GPUS = 8, 12, 16, 24, 32, 48, 80, 140  # GiB
 DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels, what the driver keeps, buffers of single batch sizes; assumed, not asked
-LOGITS_BYTES = 32 << 20  # of the cpu backend, at most
 
 
 def fits(file, program, weights):
     """{backend: what it takes and what fits}. `weights`: bytes of all tensors."""
-    return {"cpu": on_cpu(program, weights), "cuda": on_cuda(file, program)}
+    return {"cpu": on_cpu(file, program, weights), "cuda": on_cuda(file, program)}
 
 
-def on_cpu(program, weights):
-    """Weights stay in the page cache, read where they lie; the cache is touched as far as it is used."""
-    rows = min(BATCH, program.context_length)
-    logits = min(LOGITS_BYTES, 4 * rows * program.vocabulary)
-    own = 4 * rows * sum(width for name, width in program.widths.items() if name != "logits") + logits
-    own += 4 * PLACES * sum(program.states)
-    each = 4 * sum(heads * (keys + values) for heads, keys, values in program.caches)
+def on_cpu(file, program, weights):
+    """Weights stay in the page cache, read where they lie. Of the rest, what prompts and contexts that long touch: all of it."""
+    short, long = (Outline(library(), program, context, thread_count(None)).lay(file) for context in (BATCH, 2 * BATCH))
+    each = (long - short) // BATCH
+    own = short - BATCH * each
     total, available = machine()
     room = None if total is None else total - own
     return {
@@ -37,6 +38,22 @@ def on_cpu(program, weights):
         "weights_fit": None if room is None else weights <= room,
         "context": None if room is None else longest(room - weights, each, 1, program.context_length),
     }
+
+
+class Outline(cpu.Memory):
+    """The memory of a plan that computes nothing: mapped, which costs none, but neither filled nor any weight read for it."""
+
+    def decoded(self, tensor):
+        return self._named("decoded " + tensor.name, 4 * tensor.elements)
+
+    def lay(self, file):
+        """Ask for all that lowering a program and drawing a token does; the bytes of it. Nothing is there afterwards."""
+        try:
+            Lowering(self.library, file, self.program, self).lower()
+            self.sampling_heap()
+            return self.bytes
+        finally:
+            self.free()
 
 
 def on_cuda(file, program):
