@@ -5,15 +5,19 @@ are those that are sold; of the machine at hand its own memory counts. Called by
 """
 
 from .backends import cpu
+from .backends.cuda.backend import reach_of
+from .backends.cuda.launch import Chain
 from .backends.cuda.lowering import lowering
 from .backends.cuda.memory import SLOTS, Layout, Memory
+from .backends.cuda.module import roomiest
 from .backends.lowering import Lowering
 from .errors import ReflexError
-from .native import library
+from .native import cache_folder, library
 from .open import thread_count
-from .program.records import BATCH
+from .program.records import BATCH, PLACES
 
 GPUS = 8, 12, 16, 24, 32, 48, 80, 140  # GiB
+MULTIPROCESSORS = 192  # of the largest
 DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels, what the driver keeps, buffers of single batch sizes; assumed, not asked
 
 
@@ -41,7 +45,7 @@ def on_cpu(file, program, weights):
 
 
 class Outline(cpu.Memory):
-    """The memory of a plan that computes nothing: mapped, which costs none, but neither filled nor any weight read for it."""
+    """The memory of a plan that computes nothing: mapped, which costs none, but no weight is read for it."""
 
     def decoded(self, tensor):
         return self._named("decoded " + tensor.name, 4 * tensor.elements)
@@ -57,14 +61,15 @@ class Outline(cpu.Memory):
 
 
 def on_cuda(file, program):
-    """Weights, activations and pages of the cache lie on the device. `context`: tokens per size of a GPU; 0: it does not fit."""
+    """Weights, buffers, states and pages of the cache lie on the device. `context`: tokens per size of a GPU; 0: it does not fit."""
     try:
         lowering(program)
     except ReflexError as error:
         return {"supported": False, "reason": str(error)}
     layout = Layout(file)
-    memory = Memory(layout, program, program.context_length)
-    fixed, page = memory.seal()[1], memory.page_bytes
+    memory = DeviceOutline(layout, program, program.context_length)
+    memory.lay(file)
+    fixed, page = memory.seal()[1] + 4 * PLACES * sum(program.states), memory.page_bytes
     rooms = {size: (size << 30) - DRIVER_BYTES - layout.size - fixed for size in GPUS}
     return {
         "supported": True,
@@ -76,6 +81,23 @@ def on_cuda(file, program):
         "driver_bytes": DRIVER_BYTES,
         "context": {f"{size} GiB": longest(room, page, SLOTS, program.context_length) for size, room in rooms.items()},
     }
+
+
+class DeviceOutline(Memory):
+    """The same of a device, where no weight is read either."""
+
+    def floats(self, tensor):
+        return self.weight(tensor) if tensor.type == 0 else self.named("decoded " + tensor.name, 4 * tensor.elements)
+
+    def lay(self, file):
+        """Ask for the buffers of launches: of long prompts, of those whose results depend on no length, of one token."""
+        images = roomiest(cache_folder())
+        for shape in ((self.rows, 1), (self.rows, 1, reach_of(self.program.context_length), True), (1, 1)) if images else ():
+            chain = Chain(library())
+            try:
+                lowering(self.program)(images, MULTIPROCESSORS, chain, file, self.program, self, *shape).lower()
+            finally:
+                chain.close()
 
 
 def longest(room, each, tokens, most):
