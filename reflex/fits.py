@@ -61,7 +61,7 @@ class Outline(cpu.Memory):
 
 
 def on_cuda(file, program):
-    """Weights, buffers, states and pages of the cache lie on the device. `context`: tokens per size of a GPU; 0: it does not fit."""
+    """Weights, buffers, states and pages of the cache lie there. `context`: tokens per size of a GPU; 0: it does not fit."""
     try:
         lowering(program)
     except ReflexError as error:

@@ -10,9 +10,7 @@ from reflex.fits import on_cpu
 OTHERS = 1 << 17  # bytes beside the plan's memory, fewer than any buffer of activations: the header, the vocabulary, the team
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "F32") for name in arch.families()), ("llama", "Q8_0"), ("olmoe", "Q8_0")]
-)
+@pytest.mark.parametrize(("name", "kind"), [*((name, "F32") for name in arch.families()), ("llama", "Q8_0"), ("olmoe", "Q8_0")])
 def test_every_buffer_is_in_the_estimate(tmp_path, monkeypatch, name, kind):
     asked, alloc = {}, native.alloc
 
