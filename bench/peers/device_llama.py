@@ -10,12 +10,6 @@ import subprocess
 from bench import gpu_models, record
 
 
-def version(folder):
-    """llama.cpp's version, build number and commit, as llama-bench tells them."""
-    run = subprocess.run([f"{folder}/llama-bench", "--version"], capture_output=True, text=True, check=True)
-    return next(line for line in (run.stdout + run.stderr).splitlines() if line.startswith("version"))
-
-
 def words(folder, path):
     """What makes one token in a process of its own, once that was seen to work; nothing where it does not."""
     if not folder:
@@ -31,14 +25,14 @@ def words(folder, path):
 
 
 def warm(folder, path):
-    """{test: tokens per second} of llama-bench."""
+    """({test: tokens per second} of llama-bench, the build that it says it is of)."""
     words = [f"{folder}/llama-bench", "-m", path, "-p", "32,512", "-n", "128", "-ngl", "99", "-r", "5", "-o", "json"]
     found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     rows = {}
     for row in found:
         name = f"prompt_{row['n_prompt']}" if row["n_prompt"] else f"decode_{row['n_gen']}"
         rows[name] = record.summary(row["samples_ts"], 1)
-    return rows
+    return rows, f"build {found[0]['build_number']} ({found[0]['build_commit']})"
 
 
 def write(name, folder, shapes):
@@ -48,7 +42,8 @@ def write(name, folder, shapes):
     for shape, (path, cold) in shapes.items():
         if any("peer_ms" in one for one in cold.values()):
             found[shape] = {f"{state}_{what}": one.pop(f"peer_{what}") for state, one in cold.items() for what in ("ms", "times")}
-            found[shape] |= warm(folder, path)
+            speeds, build = warm(folder, path)
+            found[shape] |= speeds
             print("llama.cpp", shape, {key: value["median"] for key, value in found[shape].items()}, flush=True)
     if found:
-        record.write(name, "llama.cpp on the same GPU and files", {"llama.cpp": version(folder), "shapes": found})
+        record.write(name, "llama.cpp on the same GPU and files", {"llama.cpp": build, "shapes": found})
