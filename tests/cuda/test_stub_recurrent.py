@@ -90,8 +90,8 @@ def test_a_state_that_no_block_keeps_is_refused(stub, facts):
     code = """
         from types import SimpleNamespace
         from reflex.backends.cuda.recurrent import refuse
-        step = SimpleNamespace(op="delta_rule", args={"key_dim": 505})
+        step = SimpleNamespace(op="delta_rule", args={"key_dim": 513})
         refuse(SimpleNamespace(steps=[step]))
     """
     (error,) = stub.run(code)
-    assert error["expected"] == "at most 504 rows" and "cpu" in error["text"]
+    assert error["expected"] == "at most 512 rows" and "cpu" in error["text"]

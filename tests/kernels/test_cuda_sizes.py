@@ -21,6 +21,7 @@ from cases import attention_tile as tile_cases
 from cases import expert_dot as expert_dot_cases
 from cases import linear_dot as linear_dot_cases
 from cases import linear_tiles as linear_tiles_cases
+from cases import recurrence as recurrence_cases
 
 from reflex.arch import load_spec
 from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, parameters, persistent, products
@@ -32,6 +33,7 @@ from reflex.kernels.cuda import (
     attention_inputs,
     attention_join,
     attention_row,
+    conv,
     expand,
     expert_dot,
     expert_plain,
@@ -50,7 +52,6 @@ from reflex.kernels.cuda import (
     linear_tiles_64,
     logits,
     penalize,
-    recurrence,
     route,
     sample,
 )
@@ -232,8 +233,9 @@ GRIDS = {
     r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
-    "conv": lambda k, v: (ceil(v[7], k.threads),),
-    "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
+    "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
+    r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
+    r"head_rmsnorm_\w+": lambda k, v: (ceil(v[3], 8), "rows"),
     "group_rmsnorm": lambda k, v: (v[2], "rows"),
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
     "head_join": lambda k, v: (v[3], "rows"),
@@ -250,7 +252,7 @@ GRIDS = {
 
 def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
-        known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        known = {"rows": {rows, wanted}, "edges and rows": {1, 1 + ceil(rows, conv.ROWS)}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
@@ -273,8 +275,8 @@ def test_parameters_have_the_kinds_of_the_signature(lowered):
 def test_dynamic_shared_memory(lowered):
     for _, _, chain in lowered:
         for kernel, _, values, shared in chain:
-            if kernel.name == "recurrence":
-                assert shared == 4 * recurrence.WIDTH * (values[13] + recurrence.WARPS)
+            if kernel.name.startswith("recurrence"):
+                assert shared == recurrence_cases.shared_bytes(kernel.name, *values[16:18])
             elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith(("attention_row", "attention_tree")):
@@ -412,7 +414,9 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         assert count["attention_tile"] == sum(on_tiles)
         assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
         assert count["latent_attention"] == count["latent_append"] == latent
-        assert count["recurrence"] == states and count["conv"] == sum(step.op == "conv" for step in steps)
+        convs = sum(sum(v[i] > 0 for i in (5, 11, 17)) for kernel, _, v, _ in chain if kernel.name == "conv")
+        assert convs == sum(step.op == "conv" for step in steps)
+        assert sum(number for name, number in count.items() if name.startswith("recurrence")) == states
         for kernel, grid, values, _ in chain:
             if kernel.name.startswith("linear_tiles_"):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]

@@ -23,6 +23,7 @@ from reflex.backends.cuda.fusion import (
 from reflex.backends.cuda.latent import LatentLowering
 from reflex.backends.cuda.lowering import IN_RECORDS, lowering
 from reflex.backends.cuda.recurrent import Recurrent
+from reflex.backends.cuda.recurrent_patterns import Convs, GatedNorm, Recurrence
 from reflex.backends.cuda.residual_streams import ResidualStreams
 from reflex.errors import UnsupportedError
 from reflex.gguf.reader import open_model
@@ -39,10 +40,25 @@ def program(request, tmp_path_factory):
     return made
 
 
+def joined(record, steps):
+    """What a recurrence does before its own step."""
+    dt, kinds = record.step.ins[3], [("head_l2norm", name) for name in record.step.ins[:2] if record.norm]
+    kinds += [("bias", dt), ("unary", dt)] if record.bias else []
+    kinds += [("unary", record.step.ins[4])] if record.sigmoid else []
+    return [step for step in steps if (step.op, step.out) in kinds]
+
+
 def parts(record, steps):
     """The program's steps that a record does."""
     if isinstance(record, Plain):
         return [record.step]
+    if isinstance(record, Convs):
+        acts = [step for step in steps if step.op == "unary" and step.out in record.buffers()[1]]
+        return record.steps + acts[: len(record.steps) * record.silu]
+    if isinstance(record, Recurrence):
+        return [*(joined(record, steps)), record.step]
+    if isinstance(record, GatedNorm):
+        return [record.norm, record.gate]
     if isinstance(record, NormAdd):
         return [record.norm, record.add]
     if isinstance(record, Experts):
@@ -203,7 +219,7 @@ def test_every_operation_has_launches_and_others_are_refused_by_name():
 
     names = operations()
     assert len(names) >= 40
-    assert [name for name in names if name not in IN_RECORDS and not hasattr(Everything, "_step_" + name)] == []
+    assert [name for name in names if name not in (*IN_RECORDS, *Recurrent.in_records) and not hasattr(Everything, "_step_" + name)] == []
     unknown = Program("gpt2", 5, 16, 8)
     unknown.emit("embed", unknown.buffer("x", 8), (), ("token_embd.weight",), {"scale": 1.0})
     unknown.emit("unheard_of", "x", ("x",))

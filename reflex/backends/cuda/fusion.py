@@ -98,12 +98,14 @@ def arranged(steps, selecting):
 
 def fused(steps, taken):
     """Yields (number of its first step, record). `taken` gets the numbers of the steps that records do besides."""
-    experts = _experts(steps)
+    experts, mixers = _experts(steps), _mixers(steps)
     for at, step in enumerate(steps):
-        if at in taken:
+        if at in taken or (mixers and at in mixers.joined):
             continue
-        found = None
-        if step.op == "rmsnorm":
+        found = mixers.record(at, taken) if mixers else None
+        if found:
+            pass
+        elif step.op == "rmsnorm":
             found = _normed_products(steps, at, taken) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
         elif step.op == "linear":
             found = experts(steps, at, taken, _readers) or _products(steps, at, taken)
@@ -122,6 +124,15 @@ def _experts(steps):
     from .expert_patterns import experts
 
     return experts
+
+
+def _mixers(steps):
+    """The patterns of layers with a state, of steps that have one."""
+    if not any(step.op == "conv" for step in steps):
+        return None
+    from .recurrent_patterns import Patterns
+
+    return Patterns(steps, _readers)
 
 
 def _select_after_attention(steps):
