@@ -130,14 +130,7 @@ def run(path, seed):
         chosen.append(int(logits(session, ids + chosen).argmax()))
     session.sync(ids)
     steps = session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)
-    if steps is None:  # of recurrent layers, whose state cannot run ahead: each text at once instead
-        followed = []
-        for count in range(1, FOLLOWED + 1):
-            session.forget()
-            session.sync([*ids, *chosen[:count]])
-            followed.append(plan.argmax(0))
-    else:
-        followed = [following for following, _ in steps]
+    followed = [following for following, _ in steps]
     how = (plan.decoder.why or "one kernel") if plan.decoder else "token by token"
     session.close()
     return {what: numpy.array(rows) for what, rows in found.items()}, {"follows": followed == chosen[1:], "decode": how}

@@ -112,7 +112,7 @@ def timed(action, seconds=1.0, least=5):
 
 
 def generate(session, token, count):
-    """Generate `count` tokens, on the device by itself, or one by one where a state cannot run ahead; whether it was the former."""
+    """Generate `count` tokens, on the device by itself, or one by one where it asks for its experts; whether it was the former."""
     run = session.follow(token, Sampling(), 1, (), count)
     if run is None:
         for _ in range(count):

@@ -8,6 +8,7 @@ copy and launch goes through one stream, so results are the same, bit for bit, e
 from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH, PLACES
+from .decode import PLACES as RUN_PLACES
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
@@ -41,6 +42,7 @@ class Plan:
     name = "cuda"
     batch = BATCH
     steady = False  # only batches that ask for it
+    run_places = RUN_PLACES  # for states behind the tokens of a run, see `follow`
 
     def __init__(self, file, program, context, gpu):
         lowering(program)  # refuses what it cannot run
@@ -353,9 +355,10 @@ class Plan:
         finally:
             heap.free()
 
-    def follow(self, token, slot, sampling, draws, recent, ends, most):
+    def follow(self, token, slot, sampling, draws, recent, ends, most, states=None):
         """An iterator of up to `most` (id, log-probability) that the device makes by itself after `token`, the input of slot
-        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before."""
+        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before; `states`: see
+        decode.Run."""
         if not supports(sampling, ends):
             return None
         if self.gpu.slots:
@@ -364,12 +367,18 @@ class Plan:
             self._complete()
         if self.decoder is None:
             self.decoder = Decoder(self)
-        return Run(self.decoder, token, slot, sampling, draws, recent, ends, most)
+        return Run(self.decoder, token, slot, sampling, draws, recent, ends, most, states)
 
-    def place_request(self, token, slot):
-        """Send the request block of one token in the timeline itself."""
+    def place_request(self, token, slot, start=-1, ring=()):
+        """Send the request block of one token in the timeline itself; `start`, `ring`: places of states, see decode.Run."""
         self.grow(slot + 1)
-        self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)))
+        strands = ()
+        if self.places:
+            from .recurrent import reach
+
+            reach(self, max(ring, default=-1))
+            strands = ((0, 1, start, ring[0] if ring else -1),)
+        self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)), strands=strands)
         self.wanted, self.fetched, self.answered = 0, -1, False
 
     def close(self):
