@@ -252,7 +252,8 @@ GRIDS = {
 
 def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
-        known = {"rows": {rows, wanted}, "edges and rows": {1, 1 + ceil(rows, conv.ROWS)}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        known = {"edges and rows": {1, 1 + ceil(rows, conv.ROWS)}, "rows": {rows, wanted}}
+        known |= {"tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))

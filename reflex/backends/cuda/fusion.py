@@ -75,6 +75,7 @@ class Experts:
 
 
 MOST_SEGMENTS = 3
+MOST_NORMED = 2 * MOST_SEGMENTS  # products that apply a norm themselves
 ATTENTIONS = ("attention", "latent_attention")  # operations that know one set of rows only
 ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an up do, and their numbers in kernels
 
@@ -98,7 +99,7 @@ def arranged(steps, selecting):
 
 def fused(steps, taken):
     """Yields (number of its first step, record). `taken` gets the numbers of the steps that records do besides."""
-    experts, mixers = _experts(steps), _mixers(steps)
+    experts, mixers, normed = _experts(steps), _mixers(steps), {}
     for at, step in enumerate(steps):
         if at in taken or (mixers and at in mixers.joined):
             continue
@@ -106,7 +107,9 @@ def fused(steps, taken):
         if found:
             pass
         elif step.op == "rmsnorm":
-            found = _normed_products(steps, at, taken) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
+            found = _normed_products(steps, at, taken, normed) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
+        elif at in normed:
+            found = _normed_group(steps, *normed[at], taken)
         elif step.op == "linear":
             found = experts(steps, at, taken, _readers) or _products(steps, at, taken)
         elif step.op in ("head_rmsnorm", "rope"):
@@ -179,22 +182,29 @@ def _readers(steps, at, buffer):
     return found
 
 
-def _normed_products(steps, at, taken):
-    """rmsnorm into a buffer that only products read: they apply it themselves."""
+def _normed_products(steps, at, taken, normed):
+    """rmsnorm into a buffer that only products read: they apply it themselves. `normed` gets {first step: (norm, readers)} of those
+    that are too many for one record, for when their turn comes."""
     norm = steps[at]
     if norm.out == norm.ins[0]:
         return None
     readers = _readers(steps, at, norm.out)
-    if not readers or len(readers) > MOST_SEGMENTS or any(steps[i].op != "linear" or i in taken for i in readers):
+    if not readers or len(readers) > MOST_NORMED or any(steps[i].op != "linear" or i in taken for i in readers):
         return None
-    if any(steps[i].out == norm.ins[0] for i in range(at + 1, readers[-1])) or not _can_move(steps, at, readers):
+    groups = [readers[i : i + MOST_SEGMENTS] for i in range(0, len(readers), MOST_SEGMENTS)]
+    if any(steps[i].out == norm.ins[0] for i in range(at + 1, readers[-1])) or not all(_can_move(steps, some) for some in groups):
         return None
+    normed.update((some[0], (norm, some)) for some in groups[1:])
+    return _normed_group(steps, norm, groups[0], taken)
+
+
+def _normed_group(steps, norm, readers, taken):
     taken.update(readers)
     group = Linear(norm.ins[0], [steps[i] for i in readers], norm)
     return _gated(steps, readers, taken, group) or group
 
 
-def _can_move(steps, at, readers):
+def _can_move(steps, readers):
     """Whether the products at `readers` can all run where the first one stands."""
     first = readers[0]
     return not any(_uses(steps[j], steps[i].out) for i in readers[1:] for j in range(first, i))

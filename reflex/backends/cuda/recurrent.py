@@ -114,7 +114,8 @@ class Recurrent(Batch):
         kernel, lanes, room, shared = shape(rule, sizes[2], self.rows)
         addresses = [self._at(name)[0] for name in ins]
         addresses += [0] * (5 - len(addresses))  # a scan has no weights
-        flags = GROUPED * grouped + STEPS * (record.bias is not None) + SIGMOID * record.sigmoid + NORMED * (record.norm is not None)
+        flags = GROUPED * grouped + STEPS * (record.bias is not None) + SIGMOID * record.sigmoid
+        flags += NORMED * (record.norm is not None)
         values = (*addresses, self._floats(record.bias), self._to(step.out, self.rows), a, d, m.place_table, m.strands)
         eps = float(record.norm.args["eps"]) if record.norm else 0.0
         values += (self._state(step), *sizes, lanes, room, flags, scale, eps)

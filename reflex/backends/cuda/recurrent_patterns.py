@@ -135,7 +135,9 @@ class Patterns:
         gate = self.steps[i] if i < len(self.steps) else None
         if gate is None or gate.op != "gated" or gate.ins != (gate.out, norm.out) or gate.out == norm.out:
             return None
-        if gate.args["act"] not in GATES or gate.args.get("limit") or norm.weights[0] is None or self._readers(self.steps, i, norm.out):
+        if gate.args["act"] not in GATES or gate.args.get("limit") or norm.weights[0] is None:
+            return None
+        if self._readers(self.steps, i, norm.out):
             return None
         taken.add(i)
         return GatedNorm(norm, gate)

@@ -112,7 +112,8 @@ def conv(
     x, w, b, y, offset, columns, x_2, w_2, b_2, y_2, offset_2, columns_2, x_3, w_3, b_3, y_3, offset_3, columns_3, places, strands,
     taps, flags,
 ):  # fmt: skip
-    """x, y: float32[rows, columns]; w: float32[columns, taps]; b: float32[columns], read where biased. Buffers that are not there: 0 columns."""
+    """x, y: float32[rows, columns]; w: float32[columns, taps]; b: float32[columns], read where biased. Buffers that are not there
+    have 0 columns."""
     weights = cuda.local.array(TAPS, float32)
     ptx.pdl_launch()
     block, here = int32(cuda.blockIdx.x), int32((columns + THREADS - 1) >> 7)

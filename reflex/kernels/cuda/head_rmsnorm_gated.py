@@ -26,8 +26,8 @@ def _gated(act):
         total = float32(float32(e * e + f * f) + float32(g * g + h * h))
         past = int32(at + 128)
         while past < dim:
-            k, l, m, n = load4(o, int32(base + past), int32(dim - past), aligned)
-            total = float32(total + (float32(k * k + l * l) + float32(m * m + n * n)))
+            i, j, k, m = load4(o, int32(base + past), int32(dim - past), aligned)
+            total = float32(total + (float32(i * i + j * j) + float32(k * k + m * m)))
             past = int32(past + 128)
         factor = inverse_rms(warp_sum(total), head_dim, eps)
         while at < dim:

@@ -152,7 +152,8 @@ def _recurrence(rule, fixed):
                 row = int32(e & (padded - 1))
                 gate = float32(0)
                 if row < rows:
-                    gate = exponential(float32(rate * stepped(ptx.ldsf(sh, int32(gates + e)), bias, int32(head * rows + row), flags)))
+                    step = stepped(ptx.ldsf(sh, int32(gates + e)), bias, int32(head * rows + row), flags)
+                    gate = exponential(float32(rate * step))
                 ptx.stsf(sh, int32(gates + e), gate)
                 e = int32(e + THREADS)
 
@@ -208,12 +209,7 @@ def _recurrence(rule, fixed):
             before = place_of(places, word_of(strands, int32(strand + 2)), offset)
             after = place_of(places, word_of(strands, int32(strand + 3)), offset)
             ptx.pdl_wait()
-            cuda.syncthreads()
-            at = int32(0)
-            count = int32(min(room, int32(last - token)))
-            fetch(
-                sh, at, q, k, v, dt, beta, token, count, head, source, first, heads, key_heads, rows, columns, room, shift, tid
-            )
+            cuda.syncthreads()  # what other threads have left of a strand before
             for i in range(HELD):
                 s[i] = float32(0)
             if before != 0:
@@ -221,6 +217,7 @@ def _recurrence(rule, fixed):
                     row = int32(min(int32(mine + 4 * lanes * (i // 4) + i % 4), int32(rows - 1)))
                     s[i] = ptx.ldf(before, int64(int32(cell + 4 * row * columns)))
             found, factor, more, item = float32(0), float32(0), float32(0), int32(-1)
+            at, count = part, int32(0)  # of the tokens that are there: none yet
             while token < last:
                 ptx.cp_async_wait(0)
                 cuda.syncthreads()
