@@ -2,6 +2,7 @@
 
 import numpy
 from cases.conv import BIASED, SILU
+from cases.group_rmsnorm import GATED, WEIGHTED
 from cases.recurrence import GROUPED, NORMED, SIGMOID, STEPS
 from twins import reference, rows_of, twin
 
@@ -80,9 +81,11 @@ def head_rmsnorm_gated(act, grid, o, w, z, heads, dim, eps):
 
 
 @twin("group_rmsnorm")
-def group_rmsnorm(grid, y, w, groups, size, divisor, weighted, eps):
+def group_rmsnorm(grid, y, w, o, groups, size, divisor, flags, eps):
     x = rows_of(y, grid[1], groups * size)
-    if weighted:
+    if flags & GATED:
+        x[:] = UNITS["silu"](x, rows_of(o, grid[1], groups * size))
+    if flags & WEIGHTED:
         x[:] = reference("group_rmsnorm")(x, w[: groups * size], groups=groups, size=size, eps=eps)
     else:
         x[:] = reference("head_l2norm")(x, heads=groups, head_dim=size, eps=eps)

@@ -236,7 +236,7 @@ GRIDS = {
     "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
     r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
     r"head_rmsnorm_\w+": lambda k, v: (ceil(v[3], 8), "rows"),
-    "group_rmsnorm": lambda k, v: (v[2], "rows"),
+    "group_rmsnorm": lambda k, v: (v[3], "rows"),
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
     "head_join": lambda k, v: (v[3], "rows"),
     "head_transposed": lambda k, v: (ceil(v[7] + v[5] - v[6], k.threads), v[4], ceil(v[3], head_transposed.TOKENS)),

@@ -24,7 +24,7 @@ from reflex.backends.cuda.fusion import (
 from reflex.backends.cuda.latent import LatentLowering
 from reflex.backends.cuda.lowering import IN_RECORDS, lowering
 from reflex.backends.cuda.recurrent import Recurrent
-from reflex.backends.cuda.recurrent_patterns import Convs, GatedNorm, Recurrence
+from reflex.backends.cuda.recurrent_patterns import Convs, GatedNorm, NormedGate, Recurrence
 from reflex.backends.cuda.residual_streams import ResidualStreams
 from reflex.errors import UnsupportedError
 from reflex.gguf.reader import open_model
@@ -58,7 +58,7 @@ def parts(record, steps):
         return record.steps + acts[: len(record.steps) * record.silu]
     if isinstance(record, Recurrence):
         return [*(joined(record, steps)), record.step]
-    if isinstance(record, GatedNorm):
+    if isinstance(record, (GatedNorm, NormedGate)):
         return [record.norm, record.gate]
     if isinstance(record, NormAdd):
         return [record.norm, record.add]
@@ -136,7 +136,8 @@ def could_join(flow, at, group):
         return "a norm before a residual" if residual else None
     if step.op == "rmsnorm":
         between = [flow.steps[i] for i in range(at + 1, users[-1])]
-        few = len(users) <= MOST_NORMED and len({flow.steps[i].out for i in users}) == len(users) and all(flow.op(i) == "linear" for i in users)
+        few = len(users) <= MOST_NORMED and len({flow.steps[i].out for i in users}) == len(users)
+        few = few and all(flow.op(i) == "linear" for i in users)
         if few and not any(other.out == step.ins[0] for other in between):
             return "a norm of products"
         return "a norm of experts" if set(users) < group(users[0]) and flow.op(users[0] + 1) == "route" else None

@@ -16,6 +16,7 @@ CHANNELS, ROWS, MOST_TAPS = 128, 8, 4  # of a block, and of a filter (kernels/cu
 SILU, BIASED = 1, 2  # flags of it
 THREADS, HELD, LANES = 128, 16, 8  # of a block, rows of a thread, lanes of the usual variant (kernels/cuda/recurrence.py)
 GROUPED, STEPS, SIGMOID, NORMED = 1, 2, 4, 8  # flags of it
+WEIGHTED, GATED = 1, 2  # of kernels/cuda/group_rmsnorm.py
 MOST_ROWS = 32 * HELD  # of a matrix of state: a column is kept by a warp at most
 ROOM, STAGED = 16, 2048  # tokens that are in shared memory at once, at most, and values of a key and padding
 
@@ -131,12 +132,18 @@ class Recurrent(Batch):
     def _step_head_l2norm(self, step):
         q, rows = self._at(step.out)
         heads, dim = step.args["heads"], step.args["head_dim"]
-        self._add("group_rmsnorm", (heads, rows), (q, 0, heads, dim, 1, 0, float(step.args["eps"])))
+        self._add("group_rmsnorm", (heads, rows), (q, 0, 0, heads, dim, 1, 0, float(step.args["eps"])))
 
     def _step_group_rmsnorm(self, step):
-        y, rows = self._at(step.out)
-        groups, size = step.args["groups"], step.args["size"]
-        self._add("group_rmsnorm", (groups, rows), (y, self._floats(step), groups, size, size, 1, float(step.args["eps"])))
+        self._groups_normed(step, 0, WEIGHTED)
+
+    def _groups_normed(self, step, other, flags):
+        (y, rows), groups, size = self._at(step.out), step.args["groups"], step.args["size"]
+        values = y, self._floats(step), other, groups, size, size, flags, float(step.args["eps"])
+        self._add("group_rmsnorm", (groups, rows), values)
+
+    def _normedgate(self, record):
+        self._groups_normed(record.norm, self._at(record.gate.ins[1])[0], WEIGHTED + GATED)
 
     def _step_head_part(self, step):
         args = step.args

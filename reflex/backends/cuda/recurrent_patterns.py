@@ -1,5 +1,5 @@
 """What the launches of a layer with a state do at once: convolutions side by side with their activation; a recurrence with what its
-steps, weights, keys and queries are made from; the norm of its heads with their gate.
+steps, weights, keys and queries are made from; the norm of its heads, or of its groups, with their gate.
 
 What does not follow these patterns runs step by step (fusion.py, which imports this for programs with such layers).
 """
@@ -52,6 +52,19 @@ class GatedNorm:
         return [self.norm.out, self.gate.out], [self.gate.out]
 
 
+class NormedGate:
+    """z = group_rmsnorm(silu(z) * o)."""
+
+    __slots__ = ("gate", "norm")
+
+    def __init__(self, gate, norm):
+        self.gate = gate
+        self.norm = norm
+
+    def buffers(self):
+        return self.gate.ins, [self.gate.out]
+
+
 class Patterns:
     """The records of a segment's steps. readers(steps, i, buffer): who reads a buffer after i, as indices."""
 
@@ -68,6 +81,8 @@ class Patterns:
             return self._convs(at, taken)
         if op == "head_rmsnorm":
             return self._gated_norm(at, taken)
+        if op == "gated":
+            return self._normed_gate(at, taken)
         found = self.recurrences.get(at)
         if found:
             taken.update(found.joined)
@@ -141,3 +156,12 @@ class Patterns:
             return None
         taken.add(i)
         return GatedNorm(norm, gate)
+
+    def _normed_gate(self, at, taken):
+        gate, norm = self.steps[at], self.steps[at + 1] if at + 1 < len(self.steps) else None
+        if norm is None or norm.op != "group_rmsnorm" or norm.out != gate.out:
+            return None
+        if gate.args["act"] != "silu" or gate.args.get("limit"):
+            return None
+        taken.add(at + 1)
+        return NormedGate(gate, norm)
