@@ -173,7 +173,7 @@ def measure(path):
 
 def graph_microseconds(plan, context):
     """Device time of one greedy step: the graph of a stopped run changes nothing, so it can be timed by itself."""
-    plan.place_request(0, context)
+    plan.place_request(0, context, [(0, 1, -1, -1)] if plan.places else ())  # keeps no state
     graph = plan.decoder.graph(False, False)
     view = native.view(plan.request.address, 4, "i")
     view[3] = 1  # stopped

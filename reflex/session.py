@@ -277,10 +277,9 @@ class Session:
         del slots.ids[len(self.ids) :]  # the backend writes there before it is asked for tokens
         slots.turn += 1
         self._turn = slots.turn
-        if states is None:
-            return start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most)
-        places = states.run(len(self.ids), self.plan.run_places)
-        return start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most, places)
+        slot = len(self.ids)
+        places = (lambda number: states.run(slot, number)) if states else None
+        return start(token, slot, sampling, draws, [*self.ids, token], ends, most, places)
 
     @property
     def disturbed(self):

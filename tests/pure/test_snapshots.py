@@ -57,11 +57,11 @@ class FollowingPlan(RecurrentPlan):
     """Makes tokens by itself, up to AHEAD of them before they are asked for; their states go round a ring of places."""
 
     AHEAD = 3
-    run_places = AHEAD + 1
+    PLACES = AHEAD + 1
 
     def follow(self, token, slot, sampling, draws, recent, ends, most, states):
-        start, ring = states
-        assert len({start, *ring}) == self.run_places + 1
+        start, ring = states(self.PLACES)
+        assert len({start, *ring}) == self.PLACES + 1
         return self._make(token, slot, most, start, ring)
 
     def _make(self, token, slot, most, start, ring):
@@ -210,7 +210,7 @@ def test_a_run_that_is_left_goes_on_where_it_was_left():
     assert s.sync(PREFIX) == len(PREFIX) - 1 and s.plan.rows == 1
     for _ in range(9):
         followed(s, 7, 3)
-    assert len(s.plan.used) <= 2 + snapshots.KEPT + 2 * s.plan.run_places
+    assert len(s.plan.used) <= 2 + snapshots.KEPT + 2 * s.plan.PLACES
 
 
 moves = st.lists(st.tuples(st.sampled_from("sartf"), st.lists(st.integers(3, 5), min_size=1, max_size=6)), min_size=1, max_size=14)

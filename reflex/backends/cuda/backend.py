@@ -8,7 +8,6 @@ copy and launch goes through one stream, so results are the same, bit for bit, e
 from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH, PLACES
-from .decode import PLACES as RUN_PLACES
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
@@ -42,7 +41,6 @@ class Plan:
     name = "cuda"
     batch = BATCH
     steady = False  # only batches that ask for it
-    run_places = RUN_PLACES  # for states behind the tokens of a run, see `follow`
 
     def __init__(self, file, program, context, gpu):
         lowering(program)  # refuses what it cannot run
@@ -357,11 +355,9 @@ class Plan:
 
     def follow(self, token, slot, sampling, draws, recent, ends, most, states=None):
         """An iterator of up to `most` (id, log-probability) that the device makes by itself after `token`, the input of slot
-        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before; `states`: see
-        decode.Run."""
-        if not supports(sampling, ends):
-            return None
-        if self.gpu.slots:
+        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before.
+        `states`: see decode.Run."""
+        if self.gpu.slots or not supports(sampling, ends):
             return None
         if self.experts is not None:
             self._complete()
@@ -369,15 +365,9 @@ class Plan:
             self.decoder = Decoder(self)
         return Run(self.decoder, token, slot, sampling, draws, recent, ends, most, states)
 
-    def place_request(self, token, slot, start=-1, ring=()):
-        """Send the request block of one token in the timeline itself; `start`, `ring`: places of states, see decode.Run."""
+    def place_request(self, token, slot, strands=()):
+        """Send the request block of one token in the timeline itself."""
         self.grow(slot + 1)
-        strands = ()
-        if self.places:
-            from .recurrent import reach
-
-            reach(self, max(ring, default=-1))
-            strands = ((0, 1, start, ring[0] if ring else -1),)
         self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)), strands=strands)
         self.wanted, self.fetched, self.answered = 0, -1, False
 

@@ -104,8 +104,8 @@ class Decoder:
 
 class Run:
     """An iterator of (id, log-probability): the tokens after `token`, which is the input in slot `slot`. Ends after an end token
-    or `most` tokens; whoever wants fewer just stops asking. `states`: (place of the state before, PLACES for those behind), of a
-    plan that has any; the one behind evaluation number i is in the place of that number, counted round."""
+    or `most` tokens; whoever wants fewer just stops asking. `states`, of a plan that has any: a function of a number that gives the
+    place of the state before and so many for those behind; that of evaluation number i is in the one of that number, counted round."""
 
     def __init__(self, decoder, token, slot, sampling, draws, recent, ends, most, states=None):
         self.decoder, self.plan = decoder, decoder.plan
@@ -113,9 +113,13 @@ class Run:
         self.launched = self.taken = 0
         penalized = sampling.repeat_penalty != 1 and sampling.repeat_last == LAST
         self.graph = decoder.graph(sampling.temperature != 0, penalized, slot + most)
-        start, ring = states or (-1, ())
+        start, ring = states(PLACES) if states else (-1, ())
         self._write(sampling, draws, recent, ends, ring)
-        self.plan.place_request(token, slot, start, ring)
+        if states:
+            from .recurrent import reach
+
+            reach(self.plan, max(ring))
+        self.plan.place_request(token, slot, [(0, 1, start, ring[0])] if states else ())
         self.ring = native.view(decoder.history, ENTRIES + 2 * RING, "I")
         self.values = native.view(decoder.history, ENTRIES + 2 * RING, "f")
         self.ring[0] = self.ring[1] = 0

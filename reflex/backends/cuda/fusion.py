@@ -101,20 +101,16 @@ def fused(steps, taken):
     """Yields (number of its first step, record). `taken` gets the numbers of the steps that records do besides."""
     experts, mixers, normed = _experts(steps), _mixers(steps), {}
     for at, step in enumerate(steps):
-        if at in taken or (mixers and at in mixers.joined):
+        joins = step.op in ("head_rmsnorm", "rope") and _joins_attention(steps, at)
+        if at in taken or joins or (mixers and at in mixers.joined):
             continue
         found = mixers.record(at, taken) if mixers else None
-        if found:
-            pass
-        elif step.op == "rmsnorm":
+        if step.op == "rmsnorm":
             found = _normed_products(steps, at, taken, normed) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
         elif at in normed:
-            found = _normed_group(steps, *normed[at], taken)
+            found = _normed_group(steps, normed[at], taken)
         elif step.op == "linear":
             found = experts(steps, at, taken, _readers) or _products(steps, at, taken)
-        elif step.op in ("head_rmsnorm", "rope"):
-            if _joins_attention(steps, at):
-                continue
         elif step.op == "attention":
             found = _attention(steps, at)
         yield at, found or Plain(step)
@@ -195,10 +191,11 @@ def _normed_products(steps, at, taken, normed):
     if any(steps[i].out == norm.ins[0] for i in range(at + 1, readers[-1])) or not all(_can_move(steps, some) for some in groups):
         return None
     normed.update((some[0], (norm, some)) for some in groups[1:])
-    return _normed_group(steps, norm, groups[0], taken)
+    return _normed_group(steps, (norm, groups[0]), taken)
 
 
-def _normed_group(steps, norm, readers, taken):
+def _normed_group(steps, group, taken):
+    norm, readers = group
     taken.update(readers)
     group = Linear(norm.ins[0], [steps[i] for i in readers], norm)
     return _gated(steps, readers, taken, group) or group
