@@ -4,7 +4,8 @@ A state cannot be taken back, only kept: keys and values of a timeline's first n
 its state behind n tokens only where somebody asked for it. So there is one place that moves on with every token, and a few that
 stay: before the last token of each text that was computed at once, which is computed again for whoever asks about the same
 text, and where another text parted from one that had been computed. A timeline begins again at the longest of them that is not
-behind what is wanted, or at its first token; then the rest is computed, never guessed.
+behind what is wanted, or at its first token; then the rest is computed, never guessed. While the backend makes tokens by itself,
+ahead of who takes them, the place that moves on is one of a ring, so that the state behind the last token taken is there.
 
 The states of a candidate tree lie in the places that are left (tree.py): behind every node that branches, until its last child
 begins. Owns no memory: the plan has PLACES places of a size that `inspect` tells. Called by session and tree.

@@ -105,7 +105,7 @@ class Decoder:
 class Run:
     """An iterator of (id, log-probability): the tokens after `token`, which is the input in slot `slot`. Ends after an end token
     or `most` tokens; whoever wants fewer just stops asking. `states`, of a plan that has any: a function of a number that gives the
-    place of the state before and so many for those behind; that of evaluation number i is in the one of that number, counted round."""
+    place of the state before and so many for those behind, which evaluations leave there in turn, round and round."""
 
     def __init__(self, decoder, token, slot, sampling, draws, recent, ends, most, states=None):
         self.decoder, self.plan = decoder, decoder.plan
