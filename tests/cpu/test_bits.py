@@ -82,9 +82,12 @@ def test_a_used_process_and_packed_candidates(tmp_path, name):
     assert equal(write(name, tmp_path / "m.gguf"), "cpu") == []
 
 
-@pytest.mark.parametrize("name", ROUNDED)
-def test_with_rounded_activations(tmp_path, name):
-    assert equal(write(name, tmp_path / "m.gguf", "Q8_0"), "cpu") == []
+LATENT = {"head_dim": 42, "latent": (32, 10, 32), "q_rank": 32}  # sizes that blocks of 32 fit
+
+
+@pytest.mark.parametrize(("name", "sizes"), [*((name, {}) for name in ROUNDED), ("deepseek2", LATENT)], ids=str)
+def test_with_rounded_activations(tmp_path, name, sizes):
+    assert equal(write(name, tmp_path / "m.gguf", "Q8_0", **sizes), "cpu") == []
 
 
 def test_the_reference_too(distinct, tmp_path):
