@@ -6,7 +6,6 @@ from bench import record
 
 
 def pytest_addoption(parser):
-    parser.addoption("--record", metavar="NAME", help="write bench/results/NAME.json")
     parser.addoption("--model", action="append", default=[], metavar="GGUF", help="for the tokenizer benchmarks; repeatable")
 
 
@@ -24,7 +23,7 @@ def read_rate():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """A table of the figures that pytest-benchmark's own has no columns for, and the results file."""
+    """A table of the figures that pytest-benchmark's own has no columns for."""
     found = [
         {"name": bench.name, "microseconds": record.summary([1e6 * t for t in bench.stats.data], 1), **bench.extra_info}
         for bench in config._benchmarksession.benchmarks
@@ -33,5 +32,3 @@ def pytest_terminal_summary(terminalreporter, config):
     for row in found:
         figures = (f"{value:>9} {name}" for name, value in row.items() if name not in ("name", "microseconds"))
         terminalreporter.write_line(f"{row['name']:<88}{row['microseconds']['median']:>11.1f} us {' '.join(figures)}")
-    if found and config.getoption("--record"):
-        record.write(config.getoption("--record"), "kernels and tokenizer, one thread", {"rows": found})

@@ -3,7 +3,7 @@
     python bench/device.py                                  kernels only
     python bench/device.py --model model.gguf --model ...   and these models
     python bench/device.py --shape 0.6B=big.gguf            and the speed of this file (random weights will do)
-    python bench/device.py --shape ... --reflex bin/reflex --energy     and joules per cold start and per token (needs nvidia-ml-py)
+    python bench/device.py --shape ... --reflex bin/reflex --llama FOLDER     and llama.cpp's, cold starts in turn with ours
     python bench/device.py --families                       and every family by tiny models (families_device.py)
     python bench/device.py --shape ... --state              and answers behind an imported prefix of 2,000 tokens (state.py)
 
@@ -12,8 +12,6 @@ Refuses nothing and hides nothing: a kernel that fails is in the table, and the 
 """
 
 import argparse
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,10 +30,10 @@ def arguments():
     parser.add_argument("--state", action="store_true", help="import the state of a prefix of every shape")
     parser.add_argument("--runs", type=int, default=8, help="processes per cold figure")
     parser.add_argument("--reflex", default="", help="the installed reflex command for cold starts")
-    parser.add_argument("--energy", action="store_true", help="joules of every shape, by the command given as --reflex")
+    parser.add_argument("--llama", default="", help="a folder with llama.cpp's programs: its figures go to device-llama.json")
     options = parser.parse_args()
-    if options.energy and not (options.reflex and options.shape):
-        parser.error("--energy needs --reflex and --shape")
+    if options.llama and not (options.reflex and options.shape):
+        parser.error("--llama needs --reflex and --shape")
     return options
 
 
@@ -77,14 +75,17 @@ def models(paths, steps):
     return rows
 
 
-def colds(shapes, runs, command):
+def colds(shapes, options):
     """Cold starts of every shape, asleep first: nothing in this process may have touched the device before."""
     from bench import gpu_models
+    from bench.peers import device_llama
 
+    peers = {path: device_llama.words(options.llama, path) for _, path in shapes}
     found = {}
     for state in ("asleep", "awake"):
         for name, path in shapes:
-            found.setdefault(name, {})[state] = gpu_models.cold(command, path, runs, state == "awake")
+            cold = gpu_models.cold(options.reflex, path, options.runs, state == "awake", peers[path])
+            found.setdefault(name, {})[state] = cold
     return found
 
 
@@ -111,35 +112,12 @@ def states(shapes, runs, command):
     return rows
 
 
-def joules(shapes, command):
-    """What the card takes, by the command itself: for one cold call, idle measured before it, and on average of many."""
-    found = {}
-    for name, path in shapes:
-        engine = ("--backend", "cuda", "--json", "--energy")
-        call = printed(command, "system1", path, "The capital of France is", "--candidate", " Paris", *engine)
-        many = printed(command, "bench", path, "--runs", "1", *engine)
-        found[name] = {"one_call": call["phases"]["energy"], **many["result"]["energy"]}
-        for what, row in many["result"]["energy"].items():
-            text = f"{row['each_joules']:.4f} J per {what} (n {row['count']}), beside {row['idle_watts']:.1f} W; {row['method']}"
-            print(f"{name:<20} {text}", flush=True)
-    return found
-
-
-def printed(*words):
-    """The last JSON object of each type that a command prints."""
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    objects = [json.loads(line) for line in done.stdout.splitlines()]
-    return {said["type"]: said for said in objects}
-
-
 def main():
     options = arguments()
     wrong = 0
     shapes = [tuple(shape.split("=", 1)) for shape in options.shape]
     body = {}
-    cold = colds(shapes, options.runs, options.reflex) if options.reflex else {}
-    if options.energy:  # while nothing of this process is on the card
-        body["energy"] = joules(shapes, options.reflex)
+    cold = colds(shapes, options) if options.reflex else {}
     runner = gpu.Runner()
     found = runner.gpu
     print(f"{found.name}, {found.capability}, driver {found.driver}, kernels {runner.images.target}", flush=True)
@@ -154,6 +132,10 @@ def main():
 
         wrong += families_device.families()
     body["speed"] = speeds(shapes, cold)
+    if options.llama:
+        from bench.peers import device_llama
+
+        device_llama.write("device-llama", options.llama, {name: (path, cold[name]) for name, path in shapes})
     if options.state:
         body["states"] = states(shapes, options.runs, options.reflex)
         wrong += sum(not row["bit_equal"] for row in body["states"])

@@ -1,7 +1,7 @@
 """A mixture of experts on a GPU: results against the reference, speed of prompts and of decoding, and where a token's time goes.
 
     python bench/shapes.py qwen3moe-30b-a3b big.gguf; python bench/shapes.py qwen3moe-tiny tiny.gguf
-    python bench/experts_device.py big.gguf --check tiny.gguf --reflex $(which reflex)
+    python bench/experts_device.py big.gguf --check tiny.gguf --reflex $(which reflex) [--llama FOLDER_OF_A_BUILD]
 
 Builds nothing: cache/ must hold the device's kernels. Bytes of a token: all matrices, of stacks of experts the share that is used.
 A kernel's time is that of a graph of its launches in all layers and nothing else, so each reads weights that no cache holds; what
@@ -19,6 +19,7 @@ import numpy
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import gpu_models, record
+from bench.peers import device_llama
 from reflex import native
 from reflex.backends.cuda import driver, launch
 from reflex.open import open_model
@@ -154,18 +155,22 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--check", default="", help="a small file to compare with the reference")
     parser.add_argument("--reflex", default="", help="the installed reflex command, for cold starts")
+    parser.add_argument("--llama", default="", help="a folder with llama.cpp's programs, for experts-device-llama.json")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     cold = {}
     if options.reflex:
+        peer = device_llama.words(options.llama, options.model)
         for state in ("asleep", "awake"):
-            cold[state] = gpu_models.cold(options.reflex, options.model, options.runs, state == "awake")
+            cold[state] = gpu_models.cold(options.reflex, options.model, options.runs, state == "awake", peer)
     checked = {}
     if options.check:
         checked = gpu_models.compare(options.check, 12)
         facts = ("rms_std", "max_std", "same", "steps", "repeats", "decode", "decode_logprob_error", "decode_repeats")
         print("check:", {name: checked[name] for name in facts}, flush=True)
     body = measure(options.model) | {"check": checked, "cold": cold}
+    if options.llama:
+        device_llama.write("experts-device-llama", options.llama, {"30B-A3B": (options.model, cold)})
     record.write("experts-device", "a mixture of experts on a GPU", body)
     table(body)
 

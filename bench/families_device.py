@@ -130,14 +130,7 @@ def run(path, seed):
         chosen.append(int(logits(session, ids + chosen).argmax()))
     session.sync(ids)
     steps = session.follow(chosen[0], Sampling(), 1, (), FOLLOWED)
-    if steps is None:  # of recurrent layers, whose state cannot run ahead: each text at once instead
-        followed = []
-        for count in range(1, FOLLOWED + 1):
-            session.forget()
-            session.sync([*ids, *chosen[:count]])
-            followed.append(plan.argmax(0))
-    else:
-        followed = [following for following, _ in steps]
+    followed = [following for following, _ in steps]
     how = (plan.decoder.why or "one kernel") if plan.decoder else "token by token"
     session.close()
     return {what: numpy.array(rows) for what, rows in found.items()}, {"follows": followed == chosen[1:], "decode": how}
@@ -158,24 +151,24 @@ def logits(session, ids):
 
 
 class Device:
-    """The process that has the device."""
+    """A process that has the device, and a new one where it failed."""
 
-    def __init__(self):
-        self.pool = None
+    def __init__(self, work):
+        self.work, self.pool = work, None
 
-    def __call__(self, path, seed):
-        """(logits, facts) as `run` has them; logits are None where there are none."""
+    def __call__(self, *words):
+        """What `work` returns of these words; where that fails or takes too long, a dictionary that says so."""
         from reflex.errors import UnsupportedError
 
         if self.pool is None:
             self.pool = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            return self.pool.submit(run, path, seed).result(SECONDS)
+            return self.pool.submit(self.work, *words).result(SECONDS)
         except Exception as error:
             self.stop()
             what = "the process ended" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
             how = "refused" if isinstance(error, UnsupportedError) else "failed"
-            return None, {how: " ".join(what.split())[:300]}
+            return {how: " ".join(what.split())[:300]}
 
     def stop(self):
         if self.pool is not None:
@@ -215,7 +208,7 @@ def good(row):
 
 def collect(names, kinds, workers, seed):
     """{name: {kind: row}} of every model; prints a line when all kinds of a name are there."""
-    found, device, judged = {name: {} for name in names}, Device(), {}
+    found, device, judged = {name: {} for name in names}, Device(run), {}
 
     def note(name, kind, row):
         found[name][kind] = row
@@ -234,11 +227,11 @@ def collect(names, kinds, workers, seed):
             name, kind = jobs[job]
             try:
                 path, wanted, facts = job.result()
-                made, row = device(path, seed)
-                if made is None:
-                    note(name, kind, row)
+                made = device(path, seed)
+                if isinstance(made, dict):
+                    note(name, kind, made)
                 else:
-                    judged[name, kind] = judges.submit(judge, path, wanted, made, seed), row | facts
+                    judged[name, kind] = judges.submit(judge, path, wanted, made[0], seed), made[1] | facts
             except Exception as error:
                 note(name, kind, {"failed": f"no model: {type(error).__name__}: {error}".replace(folder, "")[:300]})
             settle(False)

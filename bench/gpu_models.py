@@ -112,7 +112,7 @@ def timed(action, seconds=1.0, least=5):
 
 
 def generate(session, token, count):
-    """Generate `count` tokens, on the device by itself, or one by one where a state cannot run ahead; whether it was the former."""
+    """Generate `count` tokens, on the device by itself, or one by one where it asks for its experts; whether it was the former."""
     run = session.follow(token, Sampling(), 1, (), count)
     if run is None:
         for _ in range(count):
@@ -173,7 +173,7 @@ def measure(path):
 
 def graph_microseconds(plan, context):
     """Device time of one greedy step: the graph of a stopped run changes nothing, so it can be timed by itself."""
-    plan.place_request(0, context)
+    plan.place_request(0, context, [(0, 1, -1, -1)] if plan.places else ())  # keeps no state
     graph = plan.decoder.graph(False, False)
     view = native.view(plan.request.address, 4, "i")
     view[3] = 1  # stopped
@@ -198,8 +198,9 @@ def phases(device):
     return {name: (at - marks[i][1]) / 1e6 for i, (name, at) in enumerate(marks[1:])}
 
 
-def cold(command, path, runs, awake):
-    """Milliseconds from spawn to exit: ours, and a process that only makes a context. `awake`: another process holds one."""
+def cold(command, path, runs, awake, peer=()):
+    """Milliseconds from spawn to exit, in turn: ours, of a process that only makes a context, and of `peer`, the words that start
+    another engine; and how many times as long that took as ours, pair by pair. `awake`: another process holds a context."""
     words = [command, "system1", path, PROMPT, "--backend=cuda", "--json", "--timings"]
     words += [word for text in CANDIDATES for word in ("--candidate", text)]
     bare = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(record.ROOT)!r}); {BARE}"]
@@ -207,19 +208,20 @@ def cold(command, path, runs, awake):
     if awake:
         holder = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT)
         holder.stdout.readline()
-    ours, contexts, reports, threads = [], [], [], []
-    for number in range(runs + 1):
-        run, empty = spawn.run(words), spawn.run(bare)
-        if number:
-            ours.append(run.exit)
-            contexts.append(empty.exit)
-            reports.append(run.phases())
-            threads.append(run.beside("device thread"))
+    every = [words, bare, *([peer] if peer else [])]
+    rounds = [[spawn.run(one) for one in every] for _ in range(runs + 1)][1:]
     if holder:
         holder.stdin.close()
         holder.wait()
-    phases, device = ({name: statistics.median(r[name] for r in rows) for name in rows[0]} for rows in (reports, threads))
-    return {"ms": record.summary(ours), "bare_context_ms": record.summary(contexts), "phases": phases, "device_thread": device}
+    ours, *others = zip(*rounds, strict=True)
+    times = [[run.exit for run in some] for some in (ours, *others)]
+    found = {name: record.summary(spent) for name, spent in zip(("ms", "bare_context_ms", "peer_ms"), times, strict=False)}
+    if peer:
+        found["peer_times"] = record.ratios(times[0], times[2])
+    threads = [run.beside("device thread") for run in ours]
+    for name, reports in (("phases", [run.phases() for run in ours]), ("device_thread", threads)):
+        found[name] = {phase: statistics.median(report[phase] for report in reports) for phase in reports[0]}
+    return found
 
 
 def line(row):

@@ -1,6 +1,6 @@
 """Draws docs/lens.svg: what every second layer of the demo model would say, by matplotlib.
 
-    python bench/lens_picture.py
+python bench/lens_picture.py
 """
 
 import sys

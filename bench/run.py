@@ -32,13 +32,6 @@ def part(name, *words):
         sys.exit(f"bench/{name}.py failed")
 
 
-def suites():
-    """The pytest-benchmark suites of kernels and tokenizer, into bench/results/parts.json."""
-    command = [sys.executable, "-m", "pytest", "bench", "-q", "--benchmark-quiet", "--benchmark-disable-gc", "--record", "parts"]
-    if subprocess.run(command, cwd=record.ROOT).returncode:
-        sys.exit("bench/test_*.py failed")
-
-
 def peers(folder):
     """The `--against` words of the engines that are here."""
     found = {}
@@ -68,7 +61,6 @@ def main():
     for model in options.models:
         part("warm", model, *rounds, *against)
     part("memory", *options.models)
-    suites()
     part("picture")
     part("decision_picture")
     part("readme")

@@ -46,9 +46,10 @@ class Sidecar:
     """A sidecar that was started; `ready()` waits until it answers."""
 
     def __init__(self, model, *options):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.held = socket.socket()  # bound, so that nobody else is given the port, but not listening
+        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.held.bind(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
         words = [str(BIN / "reflex-sidecar"), str(model), "--port", str(self.port), *options]
         self.begun = time.monotonic_ns()
         nothing = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
@@ -83,6 +84,7 @@ class Sidecar:
     def stop(self):
         os.kill(self.pid, signal.SIGTERM)
         _, status, usage = os.wait4(self.pid, 0)
+        self.held.close()
         if os.waitstatus_to_exitcode(status):
             raise SystemExit(f"the sidecar ended with {status}")
         return usage.ru_maxrss * 1024

@@ -1,7 +1,7 @@
 """The tables of docs/families.md and docs/formats.md: what reflex/tables.py lists, which tests hold it, and what was measured.
 
-Families come from reflex/arch, formats from reflex/quant, the figures from bench/results/formats*.json and families.json where
-there are such. bench/readme.py puts the tables into the pages.
+Families come from reflex/arch, formats from reflex/quant, the figures from bench/results/formats*.json, families*.json and
+bits.json where there are such. bench/readme.py puts the tables into the pages.
 """
 
 import sys
@@ -145,6 +145,7 @@ def checks():
 - The cuda backend's launches against the reference, by twins of its kernels, which are held to the emulated kernels:
   `tests/cuda/test_whole.py`.
 """
+    text += to_the_bit()
     measured = record.read("families*")
     if not measured:
         return text + "- On a card: *not measured yet*.\n"
@@ -163,6 +164,22 @@ over. A run beyond {goal} that comes within {goal} of the reference with such ch
 by those alone (`tests/ties.py`); the remarks name it.
 """
     )
+
+
+def to_the_bit():
+    """What bench/bits_device.py found."""
+    results = record.read("bits")
+    if not results:
+        return "- On a card, to the bit: *not measured yet* (`bench/bits_device.py`).\n"
+    found = results[0]
+    models = [row for kinds in found["models"].values() for row in kinds.values()]
+    furthest = max(pair["distance"] for row in models for pair in row.get("adapters", ()))
+    return f"""- On a card, to the bit (`bench/bits_device.py`): a process that did much else, failed requests among it, answers as
+  one that did nothing else; packed candidates as one at a time; behind a prefix in pieces and behind a state from its file as
+  behind one that was computed. Adapters of every matrix: within {found["goal"]} standard deviations of the reference, at most
+  {furthest:.4f}. {found["checked"]} comparisons of {len(found["models"])} models, {found["wrong"]} not right,
+  {found["left_out"]} left out. {measured_on(results)}
+"""
 
 
 def _apart(measured):

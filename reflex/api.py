@@ -11,6 +11,7 @@ Refuses more than one request at a time by design: it computes in the calling th
 from .check import check as _check
 from .errors import InvalidInputError, StateError
 from .generate import generate as _generate
+from .native import raise_failed
 from .rules import DEFAULT as _DEFAULT
 from .score import score as _score
 from .session import Batch, Session
@@ -251,7 +252,11 @@ class Model:
         return Session(plan, self.tokenizer, session.model, name, session.longest)
 
     def close(self):
-        """Give back all memory; the model cannot be used afterwards."""
+        """Give back all memory; the model cannot be used afterwards. Raises what went wrong on a thread behind the last result."""
+        self._close()
+        raise_failed()
+
+    def _close(self):
         if self._session is not None:
             self._session.close()
             for looking in self._inside.values():
@@ -264,8 +269,10 @@ class Model:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        self._close()
+        if kind is None:  # else what ended the block matters more
+            raise_failed()
 
     def __repr__(self):
         if self._session is None:

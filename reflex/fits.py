@@ -4,28 +4,33 @@ Touches no device: the cuda backend's memory is laid out here as that backend la
 are those that are sold; of the machine at hand its own memory counts. Called by inspect.
 """
 
+from .backends import cpu
+from .backends.cuda.backend import reach_of
+from .backends.cuda.launch import Chain
 from .backends.cuda.lowering import lowering
 from .backends.cuda.memory import SLOTS, Layout, Memory
+from .backends.cuda.module import roomiest
+from .backends.lowering import Lowering
 from .errors import ReflexError
+from .native import cache_folder, library
+from .open import thread_count
 from .program.records import BATCH, PLACES
 
 GPUS = 8, 12, 16, 24, 32, 48, 80, 140  # GiB
+MULTIPROCESSORS = 192  # of the largest
 DRIVER_BYTES = 640 << 20  # of a GPU: context, kernels, what the driver keeps, buffers of single batch sizes; assumed, not asked
-LOGITS_BYTES = 32 << 20  # of the cpu backend, at most
 
 
 def fits(file, program, weights):
     """{backend: what it takes and what fits}. `weights`: bytes of all tensors."""
-    return {"cpu": on_cpu(program, weights), "cuda": on_cuda(file, program)}
+    return {"cpu": on_cpu(file, program, weights), "cuda": on_cuda(file, program)}
 
 
-def on_cpu(program, weights):
-    """Weights stay in the page cache, read where they lie; the cache is touched as far as it is used."""
-    rows = min(BATCH, program.context_length)
-    logits = min(LOGITS_BYTES, 4 * rows * program.vocabulary)
-    own = 4 * rows * sum(width for name, width in program.widths.items() if name != "logits") + logits
-    own += 4 * PLACES * sum(program.states)
-    each = 4 * sum(heads * (keys + values) for heads, keys, values in program.caches)
+def on_cpu(file, program, weights):
+    """Weights stay in the page cache, read where they lie. Of the rest, what prompts and contexts that long touch: all of it."""
+    short, long = (Outline(library(), program, context, thread_count(None)).lay(file) for context in (BATCH, 2 * BATCH))
+    each = (long - short) // BATCH
+    own = short - BATCH * each
     total, available = machine()
     room = None if total is None else total - own
     return {
@@ -39,15 +44,32 @@ def on_cpu(program, weights):
     }
 
 
+class Outline(cpu.Memory):
+    """The memory of a plan that computes nothing: mapped, which costs none, but no weight is read for it."""
+
+    def decoded(self, tensor):
+        return self._named("decoded " + tensor.name, 4 * tensor.elements)
+
+    def lay(self, file):
+        """Ask for all that lowering a program and drawing a token does; the bytes of it. Nothing is there afterwards."""
+        try:
+            Lowering(self.library, file, self.program, self).lower()
+            self.sampling_heap()
+            return self.bytes
+        finally:
+            self.free()
+
+
 def on_cuda(file, program):
-    """Weights, activations and pages of the cache lie on the device. `context`: tokens per size of a GPU; 0: it does not fit."""
+    """Weights, buffers, states and pages of the cache lie there. `context`: tokens per size of a GPU; 0: it does not fit."""
     try:
         lowering(program)
     except ReflexError as error:
         return {"supported": False, "reason": str(error)}
     layout = Layout(file)
-    memory = Memory(layout, program, program.context_length)
-    fixed, page = memory.seal()[1], memory.page_bytes
+    memory = DeviceOutline(layout, program, program.context_length)
+    memory.lay(file)
+    fixed, page = memory.seal()[1] + 4 * PLACES * sum(program.states), memory.page_bytes
     rooms = {size: (size << 30) - DRIVER_BYTES - layout.size - fixed for size in GPUS}
     return {
         "supported": True,
@@ -59,6 +81,23 @@ def on_cuda(file, program):
         "driver_bytes": DRIVER_BYTES,
         "context": {f"{size} GiB": longest(room, page, SLOTS, program.context_length) for size, room in rooms.items()},
     }
+
+
+class DeviceOutline(Memory):
+    """The same of a device, where no weight is read either."""
+
+    def floats(self, tensor):
+        return self.weight(tensor) if tensor.type == 0 else self.named("decoded " + tensor.name, 4 * tensor.elements)
+
+    def lay(self, file):
+        """Ask for the buffers of launches: of long prompts, of those whose results depend on no length, of one token."""
+        images = roomiest(cache_folder())
+        for shape in ((self.rows, 1), (self.rows, 1, reach_of(self.program.context_length), True), (1, 1)) if images else ():
+            chain = Chain(library())
+            try:
+                lowering(self.program)(images, MULTIPROCESSORS, chain, file, self.program, self, *shape).lower()
+            finally:
+                chain.close()
 
 
 def longest(room, each, tokens, most):

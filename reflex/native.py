@@ -156,9 +156,9 @@ failed = []  # (what a thread was for, the exception) of threads that ended in o
 
 def start_thread(function, arguments, where, *held):
     """Run a function on a thread of its own; OutOfMemoryError where the system has none to give. `where`: what it is for. `held`:
-    locks that the thread was to release. What it raises is raised by `raise_failed`."""
+    locks that are released once it has ended, or was not started. What it raises is noted before, and raised by `raise_failed`."""
     try:
-        start_new_thread(_run, (function, arguments, where))
+        start_new_thread(_run, (function, arguments, where, held))
     except RuntimeError as error:
         for lock in held:
             lock.release()
@@ -166,15 +166,18 @@ def start_thread(function, arguments, where, *held):
         raise OutOfMemoryError("cannot start a thread", found=str(error), where=where, remedy=remedy) from None
 
 
-def _run(function, arguments, where):
+def _run(function, arguments, where, held):
     try:
         function(*arguments)
     except BaseException as problem:  # Python would print it, and nobody would know
         failed.append((where, problem))
+    finally:
+        for lock in held:
+            lock.release()
 
 
 def raise_failed():
-    """Raise what ended a thread of `start_thread` that had nobody to tell. Called before a result depends on any."""
+    """Raise what ended a thread of `start_thread` that had nobody to tell: before a result is given, at the end of a process."""
     if failed:
         where, problem = failed[0]
         failed.clear()
@@ -192,7 +195,7 @@ MACHINE_LEVELS = {  # machine -> the ISA levels built for it, best first, with t
         ("x86-64-v3", frozenset(["avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"])),
         ("x86-64-v2", frozenset(["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"])),
     ),
-    "aarch64": (("aarch64", frozenset(("asimd",))),),
+    "aarch64": (("aarch64", frozenset()),),  # vectors are of the architecture, and emulators and containers may list nothing
 }
 
 

@@ -268,16 +268,18 @@ class Session:
         """An iterator of (id, log-probability) of the tokens after `token`, the next of this timeline, which the backend makes
         by itself; None where it cannot. Whatever is taken from it must be told to `accept`, `token` first."""
         start = getattr(self.plan, "follow", None)
-        if start is None or self._slots.snapshots:  # a state that ran ahead could not be taken back
+        if start is None:
             return None
         self.landed()
-        slots = self._slots
-        if self.held(self.ids) < len(self.ids):  # another timeline has used the cache since
-            self.sync(self.ids)
+        slots, states = self._slots, self.snapshots
+        if self.held(self.ids) < len(self.ids) or (states and not states.has(len(self.ids))):
+            self.sync(self.ids)  # another timeline has used the cache since
         del slots.ids[len(self.ids) :]  # the backend writes there before it is asked for tokens
         slots.turn += 1
         self._turn = slots.turn
-        return start(token, len(self.ids), sampling, draws, [*self.ids, token], ends, most)
+        slot = len(self.ids)
+        places = (lambda number: states.run(slot, number)) if states else None
+        return start(token, slot, sampling, draws, [*self.ids, token], ends, most, places)
 
     @property
     def disturbed(self):
@@ -289,6 +291,8 @@ class Session:
         self._slots.cut(len(self.ids))
         self.ids.append(token)
         self._slots.ids.append(token)
+        if self.snapshots:
+            self.snapshots.moved(len(self.ids))
 
     def rewind(self, count):
         """Keep the first `count` tokens of the timeline; what the cache holds of them is reused later."""

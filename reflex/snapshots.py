@@ -4,7 +4,8 @@ A state cannot be taken back, only kept: keys and values of a timeline's first n
 its state behind n tokens only where somebody asked for it. So there is one place that moves on with every token, and a few that
 stay: before the last token of each text that was computed at once, which is computed again for whoever asks about the same
 text, and where another text parted from one that had been computed. A timeline begins again at the longest of them that is not
-behind what is wanted, or at its first token; then the rest is computed, never guessed.
+behind what is wanted, or at its first token; then the rest is computed, never guessed. While the backend makes tokens by itself,
+ahead of who takes them, the place that moves on is one of a ring, so that the state behind the last token taken is there.
 
 The states of a candidate tree lie in the places that are left (tree.py): behind every node that branches, until its last child
 begins. Owns no memory: the plan has PLACES places of a size that `inspect` tells. Called by session and tree.
@@ -19,13 +20,14 @@ KEPT = 4  # states of the timeline that stay
 class Snapshots:
     """Places by what lies in them. A place that is in no list is free."""
 
-    __slots__ = ("branches", "kept", "pending", "places")
+    __slots__ = ("branches", "kept", "pending", "places", "ring")
 
     def __init__(self):
         self.places = {}  # tokens of the timeline -> the place of the state behind them
         self.kept = []  # tokens: those that stay, the least recently used first
         self.pending = []  # (tokens, place) that the batch at hand will leave
         self.branches = {}  # node of a tree -> place
+        self.ring = 0, ()  # tokens before a run that the backend makes by itself, and where its states go in turn
 
     def start(self, most):
         """The longest beginning of the timeline, of at most `most` tokens, behind which the state is there."""
@@ -81,6 +83,23 @@ class Snapshots:
         self.pending = []
         while len(self.kept) > KEPT:
             del self.places[self.kept.pop(0)]
+
+    def run(self, count, number):
+        """(place of the state behind `count` tokens, `number` free ones that those behind the tokens of a run go to in turn)."""
+        self.branches.clear()
+        self.pending = []
+        for i in range(number):
+            self.pending.append((~i, self._free()))
+        self.ring = count, [place for _, place in self.pending]
+        self.pending = []
+        return self.behind(count), self.ring[1]
+
+    def moved(self, count):
+        """A run has computed the last of `count` tokens: the state has moved on."""
+        first, places = self.ring
+        if count - 1 not in self.kept:
+            self.places.pop(count - 1, None)
+        self.places[count] = places[(count - first - 1) % len(places)]
 
     def place_of(self, node):
         """A place for the state behind a node of a tree."""

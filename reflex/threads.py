@@ -26,18 +26,15 @@ def together(work, count, where, most=MOST):
                 problems[number] = problem
                 waiting.clear()
 
-    def thread(end):
-        try:
-            native.watch_thread()
-            run()
-        finally:
-            end.release()
+    def thread():
+        native.watch_thread()
+        run()
 
     for _ in range(min(most, count, len(sched_getaffinity(0))) - 1):
         end = _thread.allocate_lock()
         end.acquire()
         try:
-            native.start_thread(thread, (end,), where)
+            native.start_thread(thread, (), where, end)
         except OutOfMemoryError:
             break  # fewer do it as well
         ends.append(end)

@@ -3,6 +3,7 @@
 Whatever must happen has SECONDS to do so: on shared machines a second may take minutes, and a test that passes waits for nothing.
 """
 
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -54,6 +55,15 @@ def words(*argv, root=ROOT, before=""):
 def reflex(*argv, root=ROOT, stdin=b"", before="", **options):
     """Run to the end; the finished process, its streams as bytes."""
     return subprocess.run(words(*argv, root=root, before=before), input=stdin, capture_output=True, timeout=SECONDS, **options)
+
+
+def held_port():
+    """(socket, number) of a port for a server that cannot be asked which one it took: held until the socket is closed. The system
+    gives it to nobody who asks for any; a server that names it may listen there, since both allow addresses to be used again."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held, held.getsockname()[1]
 
 
 def until(holds):

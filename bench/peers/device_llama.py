@@ -1,66 +1,49 @@
-"""llama.cpp on a GPU: cold starts asleep and awake, prompt and decode speed, for the files that bench/device.py measured.
+"""llama.cpp on a GPU, measured in turn with Reflex by bench/device.py and bench/experts_device.py (`--llama FOLDER_OF_A_BUILD`).
 
-    python bench/peers/device_llama.py FOLDER_OF_A_BUILD 0.6B=a.gguf 8B=b.gguf [--runs 8] [--results device-llama]
-
-FOLDER_OF_A_BUILD holds llama-completion and llama-bench, built with CUDA for this card. Default options but for the warm-up,
-which a cold start has no use for. Writes bench/results/device-llama.json, or the name given.
+The folder holds llama-completion and llama-bench, built with CUDA for the card. Default options but for the warm-up, which a cold
+start has no use for. What it does not run is said and left out. The record names the build.
 """
 
-import argparse
 import json
 import subprocess
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from bench import gpu_models, record, spawn
+from bench import gpu_models, record
 
 
-def cold(folder, path, awake, runs):
-    """Milliseconds from spawn to exit of one token."""
-    words = [f"{folder}/llama-completion", "-m", path, "-p", gpu_models.PROMPT, "-n", "1", "--temp", "0", "--no-warmup"]
-    words += ["-no-cnv", "--no-display-prompt", "-ngl", "99"]
-    holder = None
-    if awake:
-        holder = subprocess.Popen(
-            [sys.executable, "-c", gpu_models.HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=record.ROOT
-        )
-        holder.stdout.readline()
-    times = [spawn.run(words).exit for _ in range(runs + 1)][1:]
-    if holder:
-        holder.stdin.close()
-        holder.wait()
-    return record.summary(times)
+def words(folder, path):
+    """What makes one token in a process of its own, once that was seen to work; nothing where it does not."""
+    if not folder:
+        return ()
+    made = [f"{folder}/llama-completion", "-m", path, "-p", gpu_models.PROMPT, "-n", "1", "--temp", "0", "--no-warmup"]
+    made += ["-no-cnv", "--no-display-prompt", "-ngl", "99"]
+    done = subprocess.run(made, capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
+        print(f"llama.cpp does not run {path}, left out: exit code {done.returncode}, {' | '.join(said)}", flush=True)
+        return ()
+    return made
 
 
 def warm(folder, path):
-    """{test: tokens per second} of llama-bench."""
-    words = [f"{folder}/llama-bench", "-m", path, "-p", "32,512", "-n", "128", "-ngl", "99", "-r", "8", "-o", "json"]
+    """({test: tokens per second} of llama-bench, the build that it says it is of)."""
+    words = [f"{folder}/llama-bench", "-m", path, "-p", "32,512", "-n", "128", "-ngl", "99", "-r", "5", "-o", "json"]
     found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     rows = {}
     for row in found:
         name = f"prompt_{row['n_prompt']}" if row["n_prompt"] else f"decode_{row['n_gen']}"
         rows[name] = record.summary(row["samples_ts"], 1)
-    return rows
+    return rows, f"build {found[0]['build_number']} ({found[0]['build_commit']})"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder")
-    parser.add_argument("shapes", nargs="+", help="NAME=FILE")
-    parser.add_argument("--runs", type=int, default=8, help="cold starts of each kind")
-    parser.add_argument("--results", default="device-llama")
-    options = parser.parse_args()
+def write(name, folder, shapes):
+    """Take what is the peer's out of `shapes`, {shape: (path, {state: what gpu_models.cold found})}, measure its speed, and write
+    bench/results/<name>.json."""
     found = {}
-    for shape in options.shapes:
-        name, path = shape.split("=", 1)
-        row = {f"{state}_ms": cold(options.folder, path, state == "awake", options.runs) for state in ("asleep", "awake")}
-        row |= warm(options.folder, path)
-        found[name] = row
-        print(name, {key: value["median"] for key, value in row.items()}, flush=True)
-    record.write(options.results, "llama.cpp on the same GPU and files", {"shapes": found})
-
-
-if __name__ == "__main__":
-    main()
+    for shape, (path, cold) in shapes.items():
+        if any("peer_ms" in one for one in cold.values()):
+            found[shape] = {f"{state}_{what}": one.pop(f"peer_{what}") for state, one in cold.items() for what in ("ms", "times")}
+            speeds, build = warm(folder, path)
+            found[shape] |= speeds
+            print("llama.cpp", shape, {key: value["median"] for key, value in found[shape].items()}, flush=True)
+    if found:
+        record.write(name, "llama.cpp on the same GPU and files", {"llama.cpp": build, "shapes": found})

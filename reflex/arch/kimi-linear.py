@@ -22,4 +22,4 @@ TINY = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 1, "head_dim": 24, "fe
 TINY |= {"latent": (32, 8, 12), "mixer": {"taps": 4, "heads": 4, "key_heads": 4, "key_dim": 16, "value_dim": 16}, "untied": True}
 TINY |= {"experts": (8, 3, 32), "shared": 32, "dense": 1, "choice_bias": True}
 TINY |= {"keys": {"attention.head_count_kv": [0, 0, 0, 1], "expert_shared_count": 1, "expert_gating_func": 2}}
-TINY["keys"] |= {"expert_weights_scale": 2.5}
+TINY["keys"] |= {"expert_weights_scale": 2.5, "attention.value_length": 16}  # width by heads, as in real files

@@ -44,7 +44,8 @@ def read_latent(file, key, family, spec):
             found=turned,
             where=key + "rope.dimension_count",
         )
-    stated_dim = file.u(key + "attention.key_length", rank + turned) if split else rank + turned  # value_length may say anything
+    # of the compressed form; its value_length is not checked: that of Kimi Linear's files is the width by heads, which nothing has
+    stated_dim = file.u(key + "attention.key_length", rank + turned) if split else rank + turned
     if stated_dim != rank + turned:
         expected = f"kv_lora_rank + rope.dimension_count = {rank + turned}"
         raise ModelFileError("sizes of latent attention disagree", expected, stated_dim, key + "attention.key_length")

@@ -33,6 +33,7 @@ class Memory:
         self.logits_rows = max(1, min(self.rows, LOGITS_BYTES // (4 * program.vocabulary)))
         self.threads = threads
         self.maps = []
+        self.bytes = 0  # of all buffers
         self.places = {}  # name -> address
         self.pinned = []
         self.blocks = {}  # layer, or the words -> address of parameters
@@ -61,6 +62,7 @@ class Memory:
         mapping = native.alloc(size, name)
         native.libc("madvise", 3)(mapping.address, mapping.size, MADV_NOHUGEPAGE)
         self.maps.append(mapping)
+        self.bytes += size
         self.places[name] = mapping.address
         return mapping.address
 
@@ -109,6 +111,9 @@ class Memory:
     def linear_scratch(self):
         """(address, bytes per thread): room for one row of weights expanded to float32."""
         return self.scratch("linear", 4 * max(self.program.widths.values()))
+
+    def sampling_heap(self):
+        return self._named("sampling heap", 16 * self.program.vocabulary)
 
     def decoded(self, tensor):
         """A float32 copy of a small tensor that is stored in another type (norm weights, biases)."""
@@ -186,18 +191,15 @@ class Team:
             done = _thread.allocate_lock()
             done.acquire()
             try:
-                native.start_thread(self._serve, (worker, self.block.address, done), "cpu backend")
+                native.start_thread(self._serve, (worker, self.block.address), "cpu backend", done)
             except OutOfMemoryError:
                 self.close()
                 raise
             self.running.append(done)
 
-    def _serve(self, worker, block, done):
-        try:
-            native.watch_thread()
-            worker(block, self.threads)
-        finally:
-            done.release()
+    def _serve(self, worker, block):
+        native.watch_thread()
+        worker(block, self.threads)
 
     def execute(self, table, count):
         """Run `count` native steps from the address `table` on. StateError where another thread does, or after a fork."""
@@ -370,8 +372,7 @@ class Plan:
     def sample(self, row, temperature, top_k, top_p, min_p, random):
         """A token id drawn with `random` in [0, 1), -1 where its logit is no number; kernels/host/sample.py orders the filters."""
         bits = (native.Double * 5)(temperature, top_p, min_p, random, 0.0)
-        heap = self.memory._named("sampling heap", 16 * self.vocabulary)
-        logits = self._row(row)
+        logits, heap = self._row(row), self.memory.sampling_heap()
         token = self.library.sample(logits, self.vocabulary, top_k or 0, native.address_of(bits), heap)
         value = native.view(logits + 4 * token, 1, "f")[0]
         return token if value - value == 0 else -1

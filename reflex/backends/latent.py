@@ -2,10 +2,10 @@
 function is called as its operation and does for it what the methods of lowering.py do for the others; f(lowering, step)."""
 
 from ..quant.types import by_id, row_bytes
-from .lowering import ALL
+from .lowering import ALL, QUANTIZED_GROUP
 
 LINE = 64  # bytes of a line of a cache
-LINEAR_BYTES = 128  # of the operands of a linear step that a thread keeps
+OWN_BYTES = 168  # of the operands that a thread keeps, of a linear step and of quantize_rows
 BUNCH = 16  # heads that read a slot together, each with a float32 for it: a multiple of 4
 
 
@@ -15,20 +15,22 @@ def head_linear(low, step):
     columns = tensor.shape[0]
     stored = tensor.elements // columns // heads  # rows of a head's matrix
     rows = args.get("rows", (0, stored))[1]
-    row_size, name = row_bytes(tensor.type, columns), by_id(tensor.type).name
+    row_size, decoder = row_bytes(tensor.type, columns), low.library.address("decode_" + by_id(tensor.type).name)
     transposed = args.get("transposed", False)
-    decoder, kernel = low.library.address("decode_" + name), "linear_f32_" + name
-    if kernel not in low.library:
-        kernel = "linear_decoded"
+    kernel, quantized, groups, tail, _ = low.product(tensor)
+    quantized = quantized and not transposed
     chosen, count = low.rows(source)
     used, made = (rows, columns) if transposed else (columns, rows)
+    stride = (columns + 255) // 256 * QUANTIZED_GROUP if quantized else 4 * low.width(source)
+    codes = m.scratch("inputs of a head", stride * m.rows) if quantized else (0, 0)
     parameters = (
-        0, 0, 0, 0, columns // 64, columns % 64, rows, count, row_size, 4 * low.width(source), 4 * low.width(out),
-        *m.linear_scratch(), decoder, columns, low.library.address(kernel), heads, head_dim, low.width(out) // heads, used, made,
+        0, 0, 0, 0, groups, tail, rows, count, row_size, stride, 4 * low.width(out), *m.linear_scratch(), decoder, columns,
+        0, 0, columns // 32, count, 4 * low.width(source), stride, low.library.address(kernel),
+        low.library.address("quantize_rows") if quantized else 0, heads, head_dim, low.width(out) // heads, used, made,
         stored * row_size,
     )  # fmt: skip
-    own = m.scratch("linear of a head", LINEAR_BYTES)
-    row = (low.matrix(step), m.buffer(source), m.buffer(out), m.constants(parameters), *own)
+    own = m.scratch("operands of a head", OWN_BYTES)
+    row = (low.matrix(step), m.buffer(source), m.buffer(out), m.constants(parameters), *own, *codes)
     low.mark(out, chosen)
     division = ("whole heads", heads)
     kernel = "head_linear_transposed" if transposed else "head_linear"

@@ -186,6 +186,7 @@ def execute(module, values, first=None):
             if "import_state" in values:
                 values["state"] = state(values)
             code = module.run(out, **values)
+            native.raise_failed()  # of threads that nobody waited for
             out.finish()
             return code
         except ReflexError as error:

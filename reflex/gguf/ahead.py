@@ -30,11 +30,8 @@ class Ahead:
             return  # nothing is lost but time
 
     def _run(self):
-        try:
-            native.watch_thread()
-            self.touch(self.block.address + 8, self.count, self.block.address)
-        finally:
-            self.done.release()
+        native.watch_thread()
+        self.touch(self.block.address + 8, self.count, self.block.address)
 
     def stop(self):
         native.view(self.block.address, 1, "q")[0] = 1

@@ -81,7 +81,12 @@ class Worker:
                 raise Cancelled
 
     def send(self, kind, fields):
-        """An answer to the request at hand."""
+        """An answer to the request at hand. What failed on a thread meanwhile is raised instead of a result that was computed."""
+        if kind == "result" and self.busy:
+            native.raise_failed()
+        self._put(kind, fields)
+
+    def _put(self, kind, fields):
         self.counts["cancelled"] += fields.get("finish_reason") == "cancelled"
         data = protocol.answer(kind, self.number, fields)
         self.large |= len(data) >= LARGE
@@ -165,7 +170,7 @@ class Worker:
     def _failed(self, error):
         self.busy = False
         self.counts["errors"] += 1
-        self.send("error", protocol.problem(error))
+        self._put("error", protocol.problem(error))
 
     def tidy(self):
         """Give back to the system what a large request took: the C library would keep it, in pieces."""
@@ -197,7 +202,7 @@ class Worker:
         """The answer to a request that was cancelled and has nothing to tell."""
         if self.channel.gone:
             raise Gone("closed")
-        self.send("result", {"command": name, "finish_reason": "cancelled", "timings": self.times()})
+        self._put("result", {"command": name, "finish_reason": "cancelled", "timings": self.times()})
 
     def _refuse(self, line):
         """The answer to a line whose turn does not come any more."""
@@ -207,7 +212,7 @@ class Worker:
             self._understood(line)
         except ReflexError as error:
             problem = error
-        self.send("error", protocol.problem(problem))
+        self._put("error", protocol.problem(problem))
 
     def unspoiled(self):
         """Refuse to answer from a file whose content has changed since it was opened."""

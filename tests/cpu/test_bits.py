@@ -2,25 +2,17 @@
 company that a candidate has in its batch.
 """
 
-import adapters
 import numpy as np
 import pytest
+from bits import BEFORE, CONTEXT, PREFIX, ROUNDED, TAILS, TEXT, answers, opened
 from tiny import MODELS, write
 
-import reflex
 from reflex import native
 from reflex.arch import load_spec
-from reflex.errors import ContextOverflowError, InvalidInputError, StateError
 from reflex.gguf.reader import open_model
 from reflex.program import build
-from reflex.tree import evaluate
 
-TEXT = np.random.default_rng(3).integers(3, 500, 700).tolist()
-TAILS = [[40, 41, 42], [40, 41, 43], [40], [44, 45, 46, 47], [40, 41, 42, 48], [49, 50]]
-PREFIX = TEXT[:60]  # longer than the windows of tiny models
-CONTEXT = 700
 NAN = b"\xff"
-ROUNDED = ("llama-smollm", "qwen35", "lfm2moe", "gemma3", "gpt-oss")  # whose activations are, in Q8_0; blocks of 32 fit their rows
 
 
 def ways(name, folder):
@@ -41,17 +33,6 @@ def distinct(tmp_path_factory):
             seen |= mine
             found.append(name)
     return found
-
-
-def opened(path, backend="cpu", threads=1, **options):
-    return reflex.load(path, backend=backend, threads=threads, context=CONTEXT, **options)
-
-
-def answers(model):
-    """Scores of several candidates, of fewer behind a part of the prompt, and logits behind another text."""
-    session = model._session
-    first = evaluate(session, PREFIX, TAILS), evaluate(session, TEXT[:45], TAILS[:2])
-    return *first, model.logits(TEXT[100:139]).tobytes()
 
 
 def alone(model):
@@ -101,106 +82,18 @@ def test_a_used_process_and_packed_candidates(tmp_path, name):
     assert equal(write(name, tmp_path / "m.gguf"), "cpu") == []
 
 
-@pytest.mark.parametrize("name", ROUNDED)
-def test_with_rounded_activations(tmp_path, name):
-    assert equal(write(name, tmp_path / "m.gguf", "Q8_0"), "cpu") == []
+LATENT = {"head_dim": 42, "latent": (32, 10, 32), "q_rank": 32}  # sizes that blocks of 32 fit
+
+
+@pytest.mark.parametrize(("name", "sizes"), [*((name, {}) for name in ROUNDED), ("deepseek2", LATENT)], ids=str)
+def test_with_rounded_activations(tmp_path, name, sizes):
+    assert equal(write(name, tmp_path / "m.gguf", "Q8_0", **sizes), "cpu") == []
 
 
 def test_the_reference_too(distinct, tmp_path):
     assert len(distinct) > 20
     found = {name: equal(write(name, tmp_path / "m.gguf"), "reference") for name in distinct}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
-
-
-# ---- what may come before a request ----
-
-
-class Interrupted(Exception):
-    pass
-
-
-def longer(model, folder):
-    """A text of two batches, and candidates behind it."""
-    evaluate(model._session, TEXT[:600], TAILS)
-
-
-def shorter(model, folder):
-    model.logits(TEXT[:7])
-    model.session(TEXT[:3]).generate(max_tokens=2)
-
-
-def refused(model, folder):
-    """Before any work: more than the context holds, no such token, nothing to score."""
-    for error, call in (
-        (ContextOverflowError, lambda: model.logits([*TEXT, 5])),
-        (InvalidInputError, lambda: model.logits([1, 512])),
-        (InvalidInputError, lambda: model.system1("the quick", [])),
-    ):
-        with pytest.raises(error):
-            call()
-
-
-def interrupted(model, folder):
-    """Between two batches of a text that begins as the next one, and of its candidates."""
-    session, left = model._session, [1]
-
-    def watch():
-        left[0] -= 1
-        if left[0] < 0:
-            raise Interrupted
-
-    for batches in (1, 0):
-        left[0] = batches
-        session.watch(watch)
-        with pytest.raises(Interrupted):
-            evaluate(session, [*PREFIX, *TEXT[60:640]], TAILS)
-    session.watch(None)
-
-
-def broken(model, folder):
-    """In the middle of a batch that begins as the next one."""
-    plan, session = model._session.plan, model._session
-    layer = plan.program.layers[len(plan.program.layers) // 2]
-    evaluate(session, PREFIX[:50], TAILS[:2])
-
-    def half(ids, first, positions, shared, branch, outputs, runs=(), steady=True, strands=()):
-        plan.begin(ids, first, positions, shared, branch, outputs, runs, strands)
-        if session.backend == "reference":
-            plan.run(0, layer)
-        else:
-            plan.team.execute(plan.memory.places["step table"], plan.steps // 2)
-        raise Interrupted
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(plan), "evaluate", lambda self, *args, **words: half(*args, **words))
-        for ask in (lambda: evaluate(session, PREFIX, TAILS), lambda: session.sync(PREFIX)):
-            with pytest.raises(Interrupted):
-                ask()
-
-
-def imported(model, folder):
-    """States: one that is refused, one of a text that begins as the next one does, used and left."""
-    path = folder / "state"
-    with opened(model.file.path, model._session.backend) as other:
-        other.session(PREFIX[:55]).export_state(path)
-    data = path.read_bytes()
-    (folder / "damaged").write_bytes(data[:-9] + bytes(1) + data[-8:])
-    with pytest.raises(StateError):
-        model.import_state(folder / "damaged")
-    model.import_state(path).append(TEXT[200:210]).logits()
-    model.import_state(path)
-
-
-def adapted(model, folder):
-    """Another model over the same file, with an adapter, is asked in between."""
-    names = [name for name in adapters.matrices(model.file.path) if name in ("blk.0.attn_output.weight", "blk.0.ssm_out.weight")]
-    if names:
-        adapters.write(folder / "lora", model.file.path, names)
-        with opened(model.file.path, model._session.backend, lora=folder / "lora") as other:
-            answers(other)
-
-
-BEFORE = [longer, shorter, refused, interrupted, broken, imported, adapted]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -60,9 +60,19 @@ def test_missing_kernel_and_missing_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(native, "cache_folder", lambda: str(tmp_path))
     with pytest.raises(KernelCacheError, match="kernel cache is missing"):
         native.library()
+    monkeypatch.setattr(native, "machine", lambda: "x86_64")
     monkeypatch.setattr(native, "cpu_flags", frozenset)
     with pytest.raises(KernelCacheError, match="no kernels exist for this CPU"):
         native.library()
+
+
+def test_what_an_architecture_has_need_not_be_listed(monkeypatch):
+    """Emulators and some containers list no features of the processor."""
+    monkeypatch.setattr(native, "cpu_flags", frozenset)
+    monkeypatch.setattr(native, "machine", lambda: "aarch64")
+    assert native.usable_levels() == ["aarch64"]
+    monkeypatch.setattr(native, "machine", lambda: "riscv64")
+    assert native.usable_levels() == []
 
 
 def test_manifest_describes_the_blobs():

@@ -4,7 +4,6 @@ import base64
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -93,9 +92,7 @@ def test_jobs_without_the_package(worker, monkeypatch):
 
 @pytest.mark.skipif(not have("runpod"), reason="runpod is not installed: pip install 'reflex-gguf[platforms]'")
 def test_jobs_by_the_local_server_of_runpod(environment):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    held, port = process.held_port()
     words = [sys.executable, DEPLOY / "runpod" / "jobs.py", "--rp_serve_api", "--rp_api_port", str(port)]
     server = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -105,6 +102,7 @@ def test_jobs_by_the_local_server_of_runpod(environment):
     finally:
         server.terminate()
         printed = server.communicate(timeout=300)[0].decode()
+        held.close()
     scored, text, wrong = answers
     assert scored["status"] == "COMPLETED" and scored["output"][0]["best_text"] in SCORE["candidates"], printed
     assert [said["type"] for said in text["output"]] == ["token"] * 5 + ["result"]

@@ -1,6 +1,7 @@
 """What goes wrong on a thread of the engine is one error of the caller, whatever it was: never a traceback, never nothing."""
 
 import _thread
+import json
 import re
 
 import numpy as np
@@ -10,7 +11,7 @@ import tiny
 
 import reflex
 from reflex import native, threads
-from reflex.errors import InternalError, KernelCacheError, OutOfMemoryError
+from reflex.errors import InternalError, KernelCacheError, OutOfMemoryError, StateError
 from reflex.quant import encoders
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 8
@@ -23,6 +24,18 @@ def broken():
         raise ValueError("injected")
     watch()
 native.watch_thread = broken
+"""
+
+# Threads fail as soon as they are started, and passes through the model do not look: as if all came late.
+LATE = """
+from reflex import native, session
+def broken():
+    raise ValueError("injected")
+def start(function, arguments, where, *held):
+    watch, native.watch_thread = native.watch_thread, broken
+    native._run(function, arguments, where, held)
+    native.watch_thread = watch
+native.start_thread, session.raise_failed = start, lambda: None
 """
 
 
@@ -62,19 +75,14 @@ def test_threads_are_started_in_one_place():
 
 @pytest.mark.parametrize("kind, category", [(ValueError, InternalError), (MemoryError, MemoryError)])
 def test_what_a_thread_raises_is_raised_once(kind, category, capfd):
-    def fails(end):
-        try:
-            raise kind("injected")
-        finally:
-            end.release()
+    def fails():
+        raise kind("injected")
 
     end = _thread.allocate_lock()
     end.acquire()
-    native.start_thread(fails, (end,), "a test")
+    native.start_thread(fails, (), "a test", end)
     with end:
         pass
-    while not native.failed:  # it is noted behind the release
-        continue
     with pytest.raises(category, match="injected") as caught:
         native.raise_failed()
     if category is InternalError:
@@ -94,17 +102,54 @@ def ask_until_it_fails(m):
 def test_a_command_ends_with_one_line(model, tmp_path, command):
     """The thread that reads ahead and the workers of the team, both of which nobody needs for the result."""
     (tmp_path / "text").write_text(TEXT)
-    words = {"system1": (TEXT, "--candidate", "a"), "generate": (TEXT, "--max-tokens", "3"), "perplexity": (tmp_path / "text",)}
+    words = {"system1": (TEXT, "--candidate", "-"), "generate": (TEXT, "--max-tokens", "3"), "perplexity": (tmp_path / "text",)}
     done = process.reflex(command, model, *words[command], "--threads", "2", "--backend", "cpu", before=BROKEN)
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 1 and lines[0].startswith("reflex: internal: ValueError: injected; at a thread of: "), lines
     assert "--trace" in lines[0] and done.returncode == 8
 
 
+def test_behind_its_result_a_command_ends_with_an_error(model):
+    done = process.reflex("generate", model, TEXT, "--max-tokens", "3", "--threads", "2", "--backend", "cpu", before=LATE)
+    assert done.returncode == 8 and len(done.stdout) > 3
+    assert done.stderr.decode().startswith("reflex: internal: ValueError: injected; at a thread of: "), done.stderr
+
+
+def test_a_worker_says_it_instead_of_the_result(model):
+    """Of a request that computes; the next one works."""
+    asked = [{"id": i, "command": c, "prompt": TEXT, "candidates": ["a", "b"]} for i, c in enumerate(["system1", "system1"], 1)]
+    lines = [{"id": 0, "command": "health"}, *asked]
+    given = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    done = process.reflex("stdio", model, "--threads", "2", "--backend", "cpu", stdin=given, before=LATE)
+    _, *answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(answer["id"], answer["type"]) for answer in answers] == [(0, "result"), (1, "error"), (2, "result")]
+    assert "injected" in answers[1]["message"] and done.returncode == 0
+
+
+def test_a_worker_that_is_asked_nothing_more_ends_with_it(model):
+    given = b'{"id": 0, "command": "health"}\n'
+    done = process.reflex("stdio", model, "--threads", "2", "--backend", "cpu", stdin=given, before=LATE)
+    assert done.returncode == 8 and b"injected" in done.stderr and len(done.stdout.splitlines()) == 2
+
+
+def test_closing_a_model_raises_what_came_late(model):
+    late = ("a test", ValueError("injected"))
+    with pytest.raises(InternalError, match="injected"), reflex.load(model, backend="cpu", threads=1) as m:
+        m.logits("a text")
+        native.failed.append(late)
+    with pytest.raises(StateError, match="closed"):
+        m.logits("a text")
+    m.close()
+    with pytest.raises(KeyError, match="of the block"), reflex.load(model, backend="cpu", threads=1):
+        native.failed.append(late)
+        raise KeyError("of the block")
+
+
 def test_the_reader_ahead(model, broken):
     expected = pytest.raises(InternalError, match="injected; at a thread of: reading ahead")
-    with reflex.load(model, backend="cpu", threads=2) as m, expected:
-        ask_until_it_fails(m)
+    with expected, reflex.load(model, backend="cpu", threads=2) as m:
+        process.until(lambda: native.failed)  # before there is a team, which fails too
+        m.logits("a text")
 
 
 def test_the_team(model, monkeypatch, broken):

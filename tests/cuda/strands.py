@@ -11,9 +11,13 @@ def places_of(states):
     return [numpy.concatenate([numpy.full(BEFORE, 5.0, numpy.float32), state]) for state in states]
 
 
+def words_of(strands):
+    """Strands as kernels read them."""
+    return numpy.array([len(strands), *(word for strand in strands for word in strand)], "int32")
+
+
 def given(words, reference):
     """(Addresses before, strands, result, list of the places behind): `reference` changes words["states"]."""
     before = Addresses(places_of(words["states"]))
-    strands = numpy.array([len(words["strands"]), *(word for strand in words["strands"] for word in strand)], "int32")
     result = reference(words)
-    return before, strands, result, places_of(words["states"])
+    return before, words_of(words["strands"]), result, places_of(words["states"])

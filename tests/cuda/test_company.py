@@ -195,8 +195,8 @@ def cut(case, at, rows, places, ways):
 
 def test_filters_do_not_show_how_a_text_was_cut():
     one = {"rows": 7, "n": 31, "channels": 40, "first": 5, "taps": 4, "bias": True}
-    case = conv.case(one, numpy.random.default_rng(2))
-    cut(case, ((0, 3), 4, 5), 7, BEFORE + 3 * 31, STRANDS)
+    case = conv.case([one], numpy.random.default_rng(2))
+    cut(case, ((0, 3), 18, 19), 7, BEFORE + 3 * 31, STRANDS)
 
 
 @pytest.mark.parametrize("kind", ["delta", "delta of channels", "scan"])
@@ -204,12 +204,12 @@ def test_states_do_not_show_how_a_text_was_cut(kind):
     random = numpy.random.default_rng(3)
     if kind == "scan":
         one = state_scan.CASES[1] | {"rows": 7, "heads": 2, "groups": 1, "state_dim": 9, "head_dim": 35}
-        case, state, lines = recurrence.scan(one, random), 2 * 9 * 35, (0, 1, 2, 3, 5)
+        case, state, lines = recurrence.scan(one, random, True), 2 * 9 * 35, (0, 1, 2, 3, 6)
     else:
         one = delta_rule.CASES[1] | {"rows": 7, "heads": 2, "key_heads": 1, "key_dim": 9, "value_dim": 35}
         one["channels"] = kind != "delta"
-        case, state, lines = recurrence.delta(one, random), 2 * 9 * 35, (0, 1, 2, 3, 4, 5)
-    cut(case, (lines, 8, 9), 7, BEFORE + state, STRANDS)
+        case, state, lines = recurrence.delta(one, random, True), 2 * 9 * 35, (0, 1, 2, 3, 4, 6)
+    cut(case, (lines, 9, 10), 7, BEFORE + state, STRANDS)
 
 
 # ---- mixtures ----------------------------------------------------------------------------------------------------

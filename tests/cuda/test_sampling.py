@@ -84,6 +84,7 @@ def test_tokens_of_a_decode_loop(settings, penalty):
     state = numpy.array([SEED, 0, 0, 50, LAST - 1], "int64")
     recent, saved = numpy.array([1, 2, -1], "int32"), numpy.zeros(LAST, "float32")
     cells, ids, positions = numpy.array([1, 9, 1, 0], "int32"), numpy.array([2], "int32"), numpy.array([9], "int32")
+    strands = numpy.zeros(5, "int32")
     history, ends = numpy.zeros(4 + 2 * 8, "uint32"), numpy.array([END], "int32")
     chosen, scratch, counters = numpy.zeros(1, "int32"), numpy.zeros(4096, "int64"), numpy.zeros(2, "uint32")
     for row in rows:
@@ -93,7 +94,8 @@ def test_tokens_of_a_decode_loop(settings, penalty):
         changed = statistics(logits)
         run("sample_bins", 1, logits, changed, parameters, scratch, COLUMNS)
         run("sample", 1, logits, changed, parameters, scratch, counters, chosen, COLUMNS, 2048)
-        run("advance", 1, chosen, logits, stats, ids, positions, cells, ends, 1, state, parameters, history, 8, recent, LAST, saved)
+        before = chosen, logits, stats, ids, positions, cells, ends, 1, state, parameters, history, 8, recent, LAST, saved
+        run("advance", 1, *before, strands, strands, 0)
         assert numpy.array_equal(logits, row)
     count = int(history[0])
     entries = history[4 : 4 + 2 * count].reshape(count, 2)

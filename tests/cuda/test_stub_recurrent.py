@@ -9,6 +9,7 @@ import tiny
 OPEN = """
     import reflex
     from reflex import state
+    from reflex.sample import Sampling
     from reflex.tree import evaluate
     ids = [3 + i % 400 for i in range(60)]
     model = reflex.load({path!r}, backend="cuda", context=512)
@@ -56,6 +57,26 @@ def test_places_are_there_when_something_is_left_in_them(stub, facts):
     assert result["same"]
 
 
+RUN = """
+    session.sync(ids)
+    token = 5
+    for following, _ in session.follow(token, Sampling(), 1, (), 7):
+        session.accept(token)
+        token = following
+    left = dict(session.snapshots.places)
+    session.append(token)
+    show(left=left, places=len(plan.place_addresses), strands=strands(), ring=session.snapshots.ring)
+"""
+
+
+def test_a_run_of_tokens_has_a_ring_of_places(stub, facts):
+    """The state before it stays where a text begins again; what nobody asked for is not kept."""
+    (result,) = stub.run((OPEN + RUN).format(**facts))
+    assert result["ring"] == [60, [2, 3, 4, 5, 6]]
+    assert result["left"] == {"59": 0, "67": 3} and result["places"] == 7
+    assert result["strands"] == [1, 0, 1, 3, 3]
+
+
 FILES = """
     plan.open()
     from reflex.backends.cuda.recurrent import reach
@@ -90,8 +111,8 @@ def test_a_state_that_no_block_keeps_is_refused(stub, facts):
     code = """
         from types import SimpleNamespace
         from reflex.backends.cuda.recurrent import refuse
-        step = SimpleNamespace(op="delta_rule", args={"key_dim": 505})
+        step = SimpleNamespace(op="delta_rule", args={"key_dim": 513})
         refuse(SimpleNamespace(steps=[step]))
     """
     (error,) = stub.run(code)
-    assert error["expected"] == "at most 504 rows" and "cpu" in error["text"]
+    assert error["expected"] == "at most 512 rows" and "cpu" in error["text"]

@@ -22,6 +22,7 @@ from cases import attention_tile as tile_cases
 from cases import expert_dot as expert_dot_cases
 from cases import linear_dot as linear_dot_cases
 from cases import linear_tiles as linear_tiles_cases
+from cases import recurrence as recurrence_cases
 
 from reflex.arch import load_spec
 from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, parameters, persistent, products
@@ -35,6 +36,7 @@ from reflex.kernels.cuda import (
     attention_row,
     attention_scores,
     attention_sums,
+    conv,
     expand,
     expert_dot,
     expert_plain,
@@ -53,7 +55,6 @@ from reflex.kernels.cuda import (
     linear_tiles_64,
     logits,
     penalize,
-    recurrence,
     route,
     sample,
 )
@@ -237,9 +238,10 @@ GRIDS = {
     r"attention_scores_\d+": lambda k, v: ("seen", v[11], "fragments"),
     r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[12], "fragments"),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
-    "conv": lambda k, v: (ceil(v[7], k.threads),),
-    "recurrence": lambda k, v: (ceil(v[14], recurrence.WIDTH), v[11]),
-    "group_rmsnorm": lambda k, v: (v[2], "rows"),
+    "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
+    r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
+    r"head_rmsnorm_\w+": lambda k, v: (ceil(v[3], 8), "rows"),
+    "group_rmsnorm": lambda k, v: (v[3], "rows"),
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
     "head_join": lambda k, v: (v[3], "rows"),
     "head_transposed": lambda k, v: (ceil(v[7] + v[5] - v[6], k.threads), v[4], ceil(v[3], head_transposed.TOKENS)),
@@ -255,7 +257,8 @@ GRIDS = {
 
 def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
-        known = {"rows": {rows, wanted}, "tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        known = {"edges and rows": {1, 1 + ceil(rows, conv.ROWS)}, "rows": {rows, wanted}}
+        known |= {"tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         known |= {"seen": range(1, 16384 // 32 + 1), "fragments": range(1, attention.APART + 1)}
         for kernel, grid, values, _ in chain:
@@ -279,8 +282,8 @@ def test_parameters_have_the_kinds_of_the_signature(lowered):
 def test_dynamic_shared_memory(lowered):
     for _, _, chain in lowered:
         for kernel, _, values, shared in chain:
-            if kernel.name == "recurrence":
-                assert shared == 4 * recurrence.WIDTH * (values[13] + recurrence.WARPS)
+            if kernel.name.startswith("recurrence"):
+                assert shared == recurrence_cases.shared_bytes(kernel.name, *values[16:18])
             elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith("attention_scores"):
@@ -428,7 +431,9 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         assert count["attention_scores"] == count["attention_sums"] == (sum(on_tiles) if few or tree else 0)
         assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
         assert count["latent_attention"] == count["latent_append"] == latent
-        assert count["recurrence"] == states and count["conv"] == sum(step.op == "conv" for step in steps)
+        convs = sum(sum(v[i] > 0 for i in (5, 11, 17)) for kernel, _, v, _ in chain if kernel.name == "conv")
+        assert convs == sum(step.op == "conv" for step in steps)
+        assert sum(number for name, number in count.items() if name.startswith("recurrence")) == states
         for kernel, grid, values, _ in chain:
             if kernel.name.startswith("linear_tiles_"):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]

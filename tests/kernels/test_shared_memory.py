@@ -11,7 +11,7 @@ from reflex.backends.cuda import memory, recurrent
 from reflex.backends.cuda.lowering import lowering
 from reflex.backends.cuda.module import open_images
 from reflex.errors import KernelCacheError, UnsupportedError
-from reflex.program.records import Program
+from reflex.program.records import BATCH, Program
 from reflex.quant.types import TYPES, by_name, row_bytes
 
 # What a block may have on the devices that run a file (CUDA C++ Programming Guide, table of compute capabilities), in KB.
@@ -157,5 +157,8 @@ def test_heads(images, dims):
 
 def test_states(images):
     """The most rows of a state that are not refused."""
-    most = 4 * recurrent.WIDTH * (recurrent.MOST_ROWS + recurrent.WARPS) + images.kernel("recurrence").shared
-    assert most <= LIMITS[images.target] << 10
+    for rule in ("delta", "channels", "scan"):
+        for size in (1, 16, 17, 64, 128, 129, 256, recurrent.MOST_ROWS):
+            name, lanes, _, shared = recurrent.shape(rule, size, BATCH)
+            assert lanes * recurrent.HELD >= size and lanes <= 32
+            assert shared + images.kernel(name).shared <= LIMITS[images.target] << 10

@@ -10,7 +10,7 @@ from levels import LEVELS, SECOND, load
 from one_step import OneStep, put
 
 from reflex import ops, quant
-from reflex.quant.types import TYPES
+from reflex.quant.types import TYPES, by_name
 
 CASES = [(op, case) for op in ops.operations() for case in ops.find(op).CASES]
 WEIGHTS = [b for b in TYPES.values() if b.name[0] != "I" or b.name[1] == "Q"]  # not the integer types
@@ -110,6 +110,28 @@ def test_second_kernels_give_the_same_bits(block):
             step.close()
         for other in found[1:]:
             np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("block", WEIGHTS, ids=lambda b: b.name)
+def test_head_linear(library, block, transposed):
+    """A matrix per head, on input quantized head by head but for transposed ones; a row's bits do not depend on its company."""
+    plain = by_name("F32") if transposed else block
+    for (rows, columns, outputs), heads, rest in zip(shapes(block), (3, 1, 2), (8, 0, 5), strict=False):
+        case = {"rows": rows, "heads": heads, "in": columns, "out": outputs, "rest": rest, "transposed": transposed}
+        step = OneStep("head_linear", case, block.name, library, copies=1)
+        step.run()
+        w = quant.decode(block.name, step.blocks).reshape(heads, outputs, columns)
+        w = w.swapaxes(1, 2) if transposed else w
+        made, used = w.shape[1:]
+        x, found = step.arrays[0].reshape(rows, heads, -1), step.result().reshape(rows, heads, -1)
+        for head in range(heads):
+            check_products(library, plain, found[:, head, :made], np.ascontiguousarray(x[:, head, :used]), w[head], None)
+        assert (found[:, :, made:] == x[:, :, used:]).all()
+        step.fill(step.arrays[0][-1:])
+        step.run()
+        assert step.result()[0].tobytes() == found[-1].tobytes()
+        step.close()
 
 
 @pytest.mark.parametrize("block", WEIGHTS, ids=lambda b: b.name)

@@ -166,7 +166,7 @@ class FollowingPlan(FakePlan):
         self._owner = None
         super().evaluate(*args)
 
-    def follow(self, token, slot, sampling, draws, recent, ends, most):
+    def follow(self, token, slot, sampling, draws, recent, ends, most, states=None):
         assert [held and held[1] for held in self._slots[:slot]] == recent[:-1], "the cache lacks what comes before"
         self.follows += 1
         self._owner = run = self._make(token, slot, sampling, draws, list(recent), ends, most)

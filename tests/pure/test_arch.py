@@ -213,6 +213,19 @@ def test_an_output_matrix_is_there_where_the_record_says_so(refused, tmp_path, n
             file.close()
 
 
+@pytest.mark.parametrize("name", ["deepseek2", "kimi-linear"])
+def test_sizes_of_latent_attention_are_those_of_its_tensors(refused, tmp_path, name):
+    """All but value_length, which nothing of a file with sizes of a head needs: Kimi Linear's says what nothing has."""
+    keys = [key for key in Model(name).metadata() if "_length_mla" in key or key.endswith("kv_lora_rank")]
+    assert len(keys) == 3
+    for key in (*keys, f"{name}.attention.key_length"):
+        message = refused(name=name, keys={key: Model(name).metadata()[key] + 2})
+        assert "sizes of latent attention disagree" in message or "blk." in message
+    file = open_model(write_changed(tmp_path / "m.gguf", name=name, keys={f"{name}.attention.value_length": 7}))
+    assert load_spec(file).layers[-1].value_dim == Model(name).latent[2]
+    file.close()
+
+
 def test_a_matrix_in_the_place_of_attention_has_no_bias(refused):
     """llama.cpp loads it and leaves it out."""
     assert "blk.3.attn_output.bias" in refused(UnsupportedError, name="deci", tensors={"blk.3.attn_output.bias": (64,)})

@@ -9,6 +9,7 @@ from reflex.arch import load_spec
 from reflex.backends.cuda.expert_patterns import ORDER
 from reflex.backends.cuda.fusion import (
     ACTIVATIONS,
+    MOST_NORMED,
     MOST_SEGMENTS,
     Attention,
     Experts,
@@ -23,6 +24,7 @@ from reflex.backends.cuda.fusion import (
 from reflex.backends.cuda.latent import LatentLowering
 from reflex.backends.cuda.lowering import IN_RECORDS, lowering
 from reflex.backends.cuda.recurrent import Recurrent
+from reflex.backends.cuda.recurrent_patterns import Convs, GatedNorm, NormedGate, Recurrence
 from reflex.backends.cuda.residual_streams import ResidualStreams
 from reflex.errors import UnsupportedError
 from reflex.gguf.reader import open_model
@@ -39,10 +41,25 @@ def program(request, tmp_path_factory):
     return made
 
 
+def joined(record, steps):
+    """What a recurrence does before its own step."""
+    dt, kinds = record.step.ins[3], [("head_l2norm", name) for name in record.step.ins[:2] if record.norm]
+    kinds += [("bias", dt), ("unary", dt)] if record.bias else []
+    kinds += [("unary", record.step.ins[4])] if record.sigmoid else []
+    return [step for step in steps if (step.op, step.out) in kinds]
+
+
 def parts(record, steps):
     """The program's steps that a record does."""
     if isinstance(record, Plain):
         return [record.step]
+    if isinstance(record, Convs):
+        acts = [step for step in steps if step.op == "unary" and step.out in record.buffers()[1]]
+        return record.steps + acts[: len(record.steps) * record.silu]
+    if isinstance(record, Recurrence):
+        return [*(joined(record, steps)), record.step]
+    if isinstance(record, (GatedNorm, NormedGate)):
+        return [record.norm, record.gate]
     if isinstance(record, NormAdd):
         return [record.norm, record.add]
     if isinstance(record, Experts):
@@ -52,7 +69,7 @@ def parts(record, steps):
         return [*([record.norm] if record.norm else []), *own]
     if isinstance(record, Linear):
         rest = [step for step in steps if record.mode != "store" and step.op in ("gated", "add") and step.out == record.out]
-        return [*([record.norm] if record.norm else []), *record.steps, *rest[:1]]
+        return [*(step for step in steps if step is record.norm), *record.steps, *rest[:1]]
     before = steps[: steps.index(record.step)]
     turned = [step for step in before if step.op in ("head_rmsnorm", "rope") and step.out in record.step.ins[:2]]
     return [*turned[-len(turned) :], record.step]
@@ -119,7 +136,8 @@ def could_join(flow, at, group):
         return "a norm before a residual" if residual else None
     if step.op == "rmsnorm":
         between = [flow.steps[i] for i in range(at + 1, users[-1])]
-        few = len(users) <= MOST_SEGMENTS and all(flow.op(i) == "linear" for i in users)
+        few = len(users) <= MOST_NORMED and len({flow.steps[i].out for i in users}) == len(users)
+        few = few and all(flow.op(i) == "linear" for i in users)
         if few and not any(other.out == step.ins[0] for other in between):
             return "a norm of products"
         return "a norm of experts" if set(users) < group(users[0]) and flow.op(users[0] + 1) == "route" else None
@@ -203,7 +221,8 @@ def test_every_operation_has_launches_and_others_are_refused_by_name():
 
     names = operations()
     assert len(names) >= 40
-    assert [name for name in names if name not in IN_RECORDS and not hasattr(Everything, "_step_" + name)] == []
+    alone = [name for name in names if name not in (*IN_RECORDS, *Recurrent.in_records)]
+    assert [name for name in alone if not hasattr(Everything, "_step_" + name)] == []
     unknown = Program("gpt2", 5, 16, 8)
     unknown.emit("embed", unknown.buffer("x", 8), (), ("token_embd.weight",), {"scale": 1.0})
     unknown.emit("unheard_of", "x", ("x",))

@@ -29,7 +29,7 @@ def opened(tmp_path):
 def test_weights_larger_than_the_machine(opened, monkeypatch):
     file, program = opened
     monkeypatch.setattr(fits, "machine", lambda: (64 << 30, 40 << 30))
-    small, large = fits.on_cpu(program, 1 << 20), fits.on_cpu(program, 65 << 30)
+    small, large = fits.on_cpu(file, program, 1 << 20), fits.on_cpu(file, program, 65 << 30)
     assert small["weights_fit"] and small["context"] == program.context_length
     assert not large["weights_fit"] and large["context"] == 0
     text = fits.lines({"cpu": large, "cuda": fits.on_cuda(file, program)}, size)[0]
@@ -43,7 +43,7 @@ def test_a_gpu_that_is_too_small(opened, monkeypatch):
     monkeypatch.setattr(fits, "DRIVER_BYTES", (2 << 30) - whole["weights_bytes"] - whole["fixed_bytes"] - whole["page_bytes"])
     found = fits.on_cuda(file, program)
     assert found["context"] == {"1 GiB": 0, "2 GiB": 256, "3 GiB": program.context_length}
-    text = fits.lines({"cpu": fits.on_cpu(program, 1), "cuda": found}, size)[1]
+    text = fits.lines({"cpu": fits.on_cpu(file, program, 1), "cuda": found}, size)[1]
     assert text.endswith(f"256 tokens in 2 GiB, {program.context_length} tokens in 3 GiB")
     monkeypatch.setattr(fits, "DRIVER_BYTES", 4 << 30)
-    assert fits.lines({"cpu": fits.on_cpu(program, 1), "cuda": fits.on_cuda(file, program)}, size)[1].endswith("up to 3 GiB")
+    assert fits.lines({"cpu": fits.on_cpu(file, program, 1), "cuda": fits.on_cuda(file, program)}, size)[1].endswith("up to 3 GiB")

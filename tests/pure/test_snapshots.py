@@ -12,6 +12,7 @@ from reflex import session as sessions
 from reflex import snapshots, tree
 from reflex.errors import InvalidInputError, StateError
 from reflex.program.records import PLACES
+from reflex.sample import Sampling
 from reflex.session import Batch
 from reflex.tree import Tree, evaluate
 
@@ -52,8 +53,30 @@ class RecurrentPlan(FakePlan):
         return [entry for first, end in ((0, shared), *runs, (branch, slot + 1)) for entry in self._slots[first:end]]
 
 
+class FollowingPlan(RecurrentPlan):
+    """Makes tokens by itself, up to AHEAD of them before they are asked for; their states go round a ring of places."""
+
+    AHEAD = 3
+    PLACES = AHEAD + 1
+
+    def follow(self, token, slot, sampling, draws, recent, ends, most, states):
+        start, ring = states(self.PLACES)
+        assert len({start, *ring}) == self.PLACES + 1
+        return self._make(token, slot, most, start, ring)
+
+    def _make(self, token, slot, most, start, ring):
+        ready = []
+        for taken in range(most):
+            while len(ready) < min(taken + self.AHEAD, most):
+                place = ring[len(ready) % len(ring)]
+                self.evaluate([token], slot, [slot], [0], [0], [0], strands=[(0, 1, start, place)])
+                start, slot, token = place, slot + 1, self.argmax(0)
+                ready.append(token)
+            yield ready[taken], 0.0
+
+
 def recurrent(context=64):
-    return session(context, plan=RecurrentPlan)
+    return session(context, plan=FollowingPlan)
 
 
 def logits_after(ids):
@@ -164,7 +187,33 @@ def test_generation_moves_one_state():
     assert s.plan.logits(0).tolist() == logits_after([*range(10, 50), *range(60, 90)])
 
 
-moves = st.lists(st.tuples(st.sampled_from("sart"), st.lists(st.integers(3, 5), min_size=1, max_size=6)), min_size=1, max_size=14)
+def followed(s, token, count):
+    """The token behind `token` and `count` others that the backend makes; the timeline is as long as that."""
+    run = s.follow(token, Sampling(), 1, (), count + 5)
+    for _ in range(count):
+        following, _ = next(run)
+        s.accept(token)
+        assert logits_after(s.ids).index(max(logits_after(s.ids))) == following
+        token = following
+    return token
+
+
+def test_a_run_that_is_left_goes_on_where_it_was_left():
+    """Though the backend was ahead: nothing is computed twice, and what was there before the run is there."""
+    s = recurrent(400)
+    s.sync(PREFIX)
+    token = followed(s, 9, 11)
+    s.plan.rows = 0
+    s.append(token)
+    assert s.plan.rows == 1 and s.plan.logits(0).tolist() == logits_after(s.ids)
+    s.plan.rows = 0
+    assert s.sync(PREFIX) == len(PREFIX) - 1 and s.plan.rows == 1
+    for _ in range(9):
+        followed(s, 7, 3)
+    assert len(s.plan.used) <= 2 + snapshots.KEPT + 2 * s.plan.PLACES
+
+
+moves = st.lists(st.tuples(st.sampled_from("sartf"), st.lists(st.integers(3, 5), min_size=1, max_size=6)), min_size=1, max_size=14)
 
 
 @settings(max_examples=70)
@@ -186,6 +235,8 @@ def test_any_use_of_two_timelines_gives_what_a_fresh_one_gives(steps, batch):
             elif move == "r":
                 s.rewind(max(1, len(s.ids) - len(ids)))
                 s.append(ids[0])
+            elif move == "f":
+                s.append(followed(s, ids[0], len(ids)))
             else:
                 assert evaluate(s, s.ids, [ids, ids[::-1]]) == [alone(s.ids, ids), alone(s.ids, ids[::-1])]
                 continue

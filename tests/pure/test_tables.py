@@ -64,6 +64,8 @@ def test_figures_of_results_are_shown(monkeypatch):
         "families": {"goal": 0.01, "models": {"llama": far, "gpt2": {"F16": {"refused": "no kernel"}}, "kolibri1": {"F16": tie}}},
     }
     known["families*"] = known.pop("families")
+    bits = {"llama": {"F16": {"adapters": [{"distance": 0.004}, {"distance": 0.0051}]}, "Q8_0": {"failed": "no kernel"}}}
+    known["bits"] = {"goal": 0.02, "checked": 25, "wrong": 1, "left_out": 0, "models": bits}
     monkeypatch.setattr(record, "read", lambda pattern: [head | known[pattern]] if pattern in known else [])
     rows = {line.split("`")[1]: line for line in support_tables.formats().splitlines()[2:]}
     assert rows["Q4_K"].endswith("|  |  | 1.00 |  |") and rows["Q8_0"].endswith("| 1.50 |  | 1.25 |  |")
@@ -75,4 +77,6 @@ def test_figures_of_results_are_shown(monkeypatch):
     known["families*"]["models"]["kolibri1"] = unexplained
     assert "| 0.5000 |  |" in next(row for row in support_tables.models().splitlines() if "`kolibri1`" in row)
     assert "0.01 is good" in support_tables.checks() and "0.0200 (median)" in support_tables.checks()
+    checks = " ".join(support_tables.checks().split())
+    assert "at most 0.0051" in checks and "25 comparisons of 1 models, 1 not right, 0 left out" in checks
     assert "abc" in support_tables.speeds()

@@ -353,23 +353,22 @@ class Plan:
         finally:
             heap.free()
 
-    def follow(self, token, slot, sampling, draws, recent, ends, most):
+    def follow(self, token, slot, sampling, draws, recent, ends, most, states=None):
         """An iterator of up to `most` (id, log-probability) that the device makes by itself after `token`, the input of slot
-        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before."""
-        if not supports(sampling, ends):
-            return None
-        if self.gpu.slots:
+        `slot`; None where the host must choose. `draws`: random numbers used so far; `recent`: the ids before.
+        `states`: see decode.Run."""
+        if self.gpu.slots or not supports(sampling, ends):
             return None
         if self.experts is not None:
             self._complete()
         if self.decoder is None:
             self.decoder = Decoder(self)
-        return Run(self.decoder, token, slot, sampling, draws, recent, ends, most)
+        return Run(self.decoder, token, slot, sampling, draws, recent, ends, most, states)
 
-    def place_request(self, token, slot):
+    def place_request(self, token, slot, strands=()):
         """Send the request block of one token in the timeline itself."""
         self.grow(slot + 1)
-        self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)))
+        self._send((1, slot, 1), ((token,), (slot,), (0,), (0,), (0,)), strands=strands)
         self.wanted, self.fetched, self.answered = 0, -1, False
 
     def close(self):

@@ -15,10 +15,11 @@ from .launch import Chain
 from .parameters import COLUMNS, blocks
 
 AHEAD = 4  # graphs in flight
+PLACES = AHEAD + 1  # of states that they leave: those of the graphs in flight, and that behind the last token which was taken
 RING = 16  # entries of the history, a power of two and more than AHEAD
 ENDS, LAST = 64, 64  # most end tokens, and ids that a repeat penalty looks back
 SETTINGS, STATE = 6, 5  # float64 and int64 words (kernels/cuda/sample.py, advance.py)
-BLOCK = 8 * (SETTINGS + STATE) + 4 * (ENDS + LAST)  # bytes of a run's facts
+BLOCK = 8 * (SETTINGS + STATE) + 4 * (ENDS + LAST + PLACES)  # bytes of a run's facts
 STOP_NO_NUMBER = 3
 MOST_SORTED = 2048  # tokens that the kernel `sample` sorts at once
 ENTRIES = 4  # words of the history before its ring: number of tokens, stop flag, two unused
@@ -88,7 +89,7 @@ class Decoder:
             chain.add(kernel("sample"), parts, values)
         values = (
             chosen, logits, stats, m.ids, m.positions, m.cells, ends, ENDS, state, settings, self.history, RING, recent, count,
-            self.saved,
+            self.saved, *((m.strands, recent + 4 * LAST, PLACES) if plan.places else (0, 0, 0)),
         )  # fmt: skip
         chain.add(kernel("advance"), 1, values)
 
@@ -103,21 +104,27 @@ class Decoder:
 
 class Run:
     """An iterator of (id, log-probability): the tokens after `token`, which is the input in slot `slot`. Ends after an end token
-    or `most` tokens; whoever wants fewer just stops asking."""
+    or `most` tokens; whoever wants fewer just stops asking. `states`, of a plan that has any: a function of a number that gives the
+    place of the state before and so many for those behind, which evaluations leave there in turn, round and round."""
 
-    def __init__(self, decoder, token, slot, sampling, draws, recent, ends, most):
+    def __init__(self, decoder, token, slot, sampling, draws, recent, ends, most, states=None):
         self.decoder, self.plan = decoder, decoder.plan
         self.slot, self.most = slot, most
         self.launched = self.taken = 0
         penalized = sampling.repeat_penalty != 1 and sampling.repeat_last == LAST
         self.graph = decoder.graph(sampling.temperature != 0, penalized, slot + most)
-        self._write(sampling, draws, recent, ends)
-        self.plan.place_request(token, slot)
+        start, ring = states(PLACES) if states else (-1, ())
+        self._write(sampling, draws, recent, ends, ring)
+        if states:
+            from .recurrent import reach
+
+            reach(self.plan, max(ring))
+        self.plan.place_request(token, slot, [(0, 1, start, ring[0])] if states else ())
         self.ring = native.view(decoder.history, ENTRIES + 2 * RING, "I")
         self.values = native.view(decoder.history, ENTRIES + 2 * RING, "f")
         self.ring[0] = self.ring[1] = 0
 
-    def _write(self, sampling, draws, recent, ends):
+    def _write(self, sampling, draws, recent, ends, ring):
         plan, address = self.plan, self.decoder.host.address
         plan.device.synchronize()  # a run before this one may still read the block
         settings = native.view(address, SETTINGS, "d")
@@ -131,13 +138,15 @@ class Run:
         facts = seed, draws, 0, self.most, len(recent) % LAST
         for i, value in enumerate(facts):
             state[i] = value
-        ids = native.view(address + 8 * (SETTINGS + STATE), ENDS + LAST, "i")
+        ids = native.view(address + 8 * (SETTINGS + STATE), ENDS + LAST + PLACES, "i")
         for i in range(ENDS + LAST):
             ids[i] = -1
         for i, token in enumerate(ends):
             ids[i] = token
         for i, token in enumerate(recent):
             ids[ENDS + i] = token
+        for i, place in enumerate(ring, ENDS + LAST):
+            ids[i] = place
         plan.device.copy_in(plan.address(self.decoder.block), address, BLOCK)
 
     def __iter__(self):

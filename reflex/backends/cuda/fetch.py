@@ -69,27 +69,24 @@ class Copier:
             end = _thread.allocate_lock()
             end.acquire()
             try:
-                native.start_thread(self._serve, (number, end), "experts")
+                native.start_thread(self._serve, (number,), "experts", end)
             except OutOfMemoryError:
                 if not number:
                     raise
                 break  # fewer do it as well
             self._ends.append(end)
 
-    def _serve(self, number, end):
+    def _serve(self, number):
         desk, at = self._desk.address, native.address_of
         try:
-            try:
-                self.device.attach()
-            except ReflexError:
-                problem = native.view(desk + PROBLEM, 2, "q")  # pieces are counted down all the same: no one waits for ever
-                problem[1] = REFUSED
-                problem[0] = 2
-            lanes, buffers = GUESSED + (number < GUESSING), self._buffers.address + number * self._buffers.each
-            functions, serve, events = at(self._functions), self._library.serve_pieces, at(self._events[number])
-            serve(desk, lanes, buffers, BUFFER, events, functions, self.stream)
-        finally:
-            end.release()
+            self.device.attach()
+        except ReflexError:
+            problem = native.view(desk + PROBLEM, 2, "q")  # pieces are counted down all the same: no one waits for ever
+            problem[1] = REFUSED
+            problem[0] = 2
+        lanes, buffers = GUESSED + (number < GUESSING), self._buffers.address + number * self._buffers.each
+        functions, serve, events = at(self._functions), self._library.serve_pieces, at(self._events[number])
+        serve(desk, lanes, buffers, BUFFER, events, functions, self.stream)
 
     def offer(self, lane, parts, base, wanted, counter):
         """Offer what experts are made of, one after the other; returns the number of pieces. `parts`: Int64 array of [descriptor,

@@ -75,6 +75,7 @@ class Experts:
 
 
 MOST_SEGMENTS = 3
+MOST_NORMED = 2 * MOST_SEGMENTS  # products that apply a norm themselves
 ATTENTIONS = ("attention", "latent_attention")  # operations that know one set of rows only
 ACTIVATIONS = {"silu": 0, "gelu": 1}  # of units that products of a gate and an up do, and their numbers in kernels
 
@@ -98,18 +99,18 @@ def arranged(steps, selecting):
 
 def fused(steps, taken):
     """Yields (number of its first step, record). `taken` gets the numbers of the steps that records do besides."""
-    experts = _experts(steps)
+    experts, mixers, normed = _experts(steps), _mixers(steps), {}
     for at, step in enumerate(steps):
-        if at in taken:
+        joins = step.op in ("head_rmsnorm", "rope") and _joins_attention(steps, at)
+        if at in taken or joins or (mixers and at in mixers.joined):
             continue
-        found = None
+        found = mixers.record(at, taken) if mixers else None
         if step.op == "rmsnorm":
-            found = _normed_products(steps, at, taken) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
+            found = _normed_products(steps, at, taken, normed) or _norm_add(steps, at, taken) or experts(steps, at, taken, _readers)
+        elif at in normed:
+            found = _normed_group(steps, normed[at], taken)
         elif step.op == "linear":
             found = experts(steps, at, taken, _readers) or _products(steps, at, taken)
-        elif step.op in ("head_rmsnorm", "rope"):
-            if _joins_attention(steps, at):
-                continue
         elif step.op == "attention":
             found = _attention(steps, at)
         yield at, found or Plain(step)
@@ -122,6 +123,15 @@ def _experts(steps):
     from .expert_patterns import experts
 
     return experts
+
+
+def _mixers(steps):
+    """The patterns of layers with a state, of steps that have one."""
+    if not any(step.op == "conv" for step in steps):
+        return None
+    from .recurrent_patterns import Patterns
+
+    return Patterns(steps, _readers)
 
 
 def _select_after_attention(steps):
@@ -168,22 +178,30 @@ def _readers(steps, at, buffer):
     return found
 
 
-def _normed_products(steps, at, taken):
-    """rmsnorm into a buffer that only products read: they apply it themselves."""
+def _normed_products(steps, at, taken, normed):
+    """rmsnorm into a buffer that only products read: they apply it themselves. `normed` gets {first step: (norm, readers)} of those
+    that are too many for one record, for when their turn comes."""
     norm = steps[at]
     if norm.out == norm.ins[0]:
         return None
     readers = _readers(steps, at, norm.out)
-    if not readers or len(readers) > MOST_SEGMENTS or any(steps[i].op != "linear" or i in taken for i in readers):
+    if not readers or len(readers) > MOST_NORMED or any(steps[i].op != "linear" or i in taken for i in readers):
         return None
-    if any(steps[i].out == norm.ins[0] for i in range(at + 1, readers[-1])) or not _can_move(steps, at, readers):
+    groups = [readers[i : i + MOST_SEGMENTS] for i in range(0, len(readers), MOST_SEGMENTS)]
+    if any(steps[i].out == norm.ins[0] for i in range(at + 1, readers[-1])) or not all(_can_move(steps, some) for some in groups):
         return None
+    normed.update((some[0], (norm, some)) for some in groups[1:])
+    return _normed_group(steps, (norm, groups[0]), taken)
+
+
+def _normed_group(steps, group, taken):
+    norm, readers = group
     taken.update(readers)
     group = Linear(norm.ins[0], [steps[i] for i in readers], norm)
     return _gated(steps, readers, taken, group) or group
 
 
-def _can_move(steps, at, readers):
+def _can_move(steps, readers):
     """Whether the products at `readers` can all run where the first one stands."""
     first = readers[0]
     return not any(_uses(steps[j], steps[i].out) for i in readers[1:] for j in range(first, i))

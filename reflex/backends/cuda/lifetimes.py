@@ -24,6 +24,8 @@ def touched(record):
     if isinstance(record, Experts):
         writes = [*record.inner(), record.out, INPUT, *spare(record)]
         return [record.source, *([record.out] if record.mode == "add" else ())], writes
+    if hasattr(record, "buffers"):
+        return record.buffers()
     step = record.step
     return step.ins, [step.out, *([INPUT] if step.op == "expert_linear" else ())]
 

@@ -36,6 +36,8 @@ class Template:
 class Lowering(Products, AttentionLaunches):
     """Adds the launches of one evaluation of `rows` tokens, `wanted` of them with logits."""
 
+    in_records = ()  # operations beside IN_RECORDS that are never by themselves
+
     def lower(self):
         """Append every launch; returns the (first, last) rows of the chain and, of programs with experts, the stops."""
         begin = len(self.chain)
@@ -256,7 +258,7 @@ def lowering(program):
         from .residual_streams import ResidualStreams
 
         found = type("StreamsLowering", (ResidualStreams, found), {})
-    lacking = sorted(op for op in ops.difference(IN_RECORDS) if not hasattr(found, "_step_" + op))
+    lacking = sorted(op for op in ops.difference(IN_RECORDS, found.in_records) if not hasattr(found, "_step_" + op))
     dims = max((max(step.args["key_dim"], step.args["value_dim"]) for step in program.steps if step.op == "attention"), default=0)
     if dims > MOST_DIMENSIONS:
         lacking.append(f"attention with heads of {dims} dimensions, more than {MOST_DIMENSIONS}")

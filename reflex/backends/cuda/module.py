@@ -202,6 +202,13 @@ def targets(folder):
     return {name[5:-4]: f"{folder}/{name}" for name in names if name.startswith("cuda-") and name.endswith(".bin")}
 
 
+def roomiest(folder):
+    """The Images of a folder for the GPUs with the most shared memory, the newest of them; None where it has none."""
+    known = targets(folder)
+    found = max(known, key=lambda name: (ROOMY_SHARED_BYTES.get(name, 0), name != PTX, _number(name)), default=None)
+    return open_images(known[found]) if found else None
+
+
 def _number(target):
     """The capability a target is for: 90 of sm_90 and sm_90a."""
     digits = "".join(c for c in target if c.isdigit())

@@ -16,6 +16,8 @@ def written(record):
         return [record.out] if record.out else [step.out for step in record.steps]
     if isinstance(record, NormAdd):
         return [record.add.out]
+    if hasattr(record, "buffers"):
+        return record.buffers()[1]
     return [record.out if isinstance(record, Experts) else record.step.out]
 
 

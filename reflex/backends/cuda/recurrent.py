@@ -1,5 +1,5 @@
-"""Launches of layers with a state (kernels/cuda/conv.py, recurrence.py), and of what only such layers have. `Recurrent` goes before
-the Lowering of a program that has them, whose file others do not import.
+"""Launches of layers with a state (recurrent_patterns.py; kernels/cuda/conv.py, recurrence.py), and of what only such layers have.
+`Recurrent` goes before the Lowering of a program that has them, whose file others do not import.
 
 A state lies in one of PLACES places, each all that the program's steps keep of one text, in the order of Program.states. The
 device has a table of the places' addresses; a place is allocated when a batch first leaves something there (`reach`).
@@ -10,10 +10,15 @@ from ...errors import UnsupportedError
 from ..layers import checked
 from .batch import Batch
 from .parameters import Own, blocks
+from .recurrent_patterns import IN_RECORDS, MOST_CONVS
 
-GROUPED, CHANNELS, SCAN = 1, 2, 4  # flags of kernels/cuda/recurrence.py
-WIDTH, WARPS = 32, 8  # columns of a block, and its warps
-MOST_ROWS = (64 << 10) // (4 * WIDTH) - WARPS  # of a matrix of state: more do not fit into the shared memory of every device
+CHANNELS, ROWS, MOST_TAPS = 128, 8, 4  # of a block, and of a filter (kernels/cuda/conv.py)
+SILU, BIASED = 1, 2  # flags of it
+THREADS, HELD, LANES = 128, 16, 8  # of a block, rows of a thread, lanes of the usual variant (kernels/cuda/recurrence.py)
+GROUPED, STEPS, SIGMOID, NORMED = 1, 2, 4, 8  # flags of it
+WEIGHTED, GATED = 1, 2  # of kernels/cuda/group_rmsnorm.py
+MOST_ROWS = 32 * HELD  # of a matrix of state: a column is kept by a warp at most
+ROOM, STAGED = 16, 2048  # tokens that are in shared memory at once, at most, and values of a key and padding
 
 
 def strand_words(rows):
@@ -27,12 +32,25 @@ def offset_of(program, index):
 
 
 def refuse(program):
-    """UnsupportedError for a state that no block of threads can keep."""
+    """UnsupportedError for a state that no block of threads can keep, and for filters that are too long."""
+    remedy = "use --backend cpu"
     for step in program.steps:
         rows = step.args.get("state_dim", 0) if step.op == "state_scan" else step.args.get("key_dim", 0)
         if step.op in ("state_scan", "delta_rule") and rows > MOST_ROWS:
-            remedy = "use --backend cpu"
             raise UnsupportedError("the cuda backend cannot keep such states", f"at most {MOST_ROWS} rows", rows, remedy=remedy)
+        if step.op == "conv" and step.args["taps"] > MOST_TAPS:
+            taps = step.args["taps"]
+            raise UnsupportedError("the cuda backend has no such filters", f"at most {MOST_TAPS} taps", taps, remedy=remedy)
+
+
+def shape(rule, size, tokens):
+    """(kernel, lanes, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows."""
+    lanes = 1 << max(0, (blocks(size, HELD) - 1).bit_length())
+    fixed = LANES // 2 < lanes <= LANES
+    room = min(tokens, ROOM, STAGED // (HELD * lanes))
+    copies = 3 if rule == "channels" else 2
+    shared = 8 * room * (copies * HELD * lanes + THREADS // lanes + 4)
+    return f"recurrence_{rule}_{lanes if fixed else 'any'}", lanes, room, shared
 
 
 def send(plan, view, at, strands, count):
@@ -59,6 +77,8 @@ def reach(plan, place):
 class Recurrent(Batch):
     """The steps; see lowering.py."""
 
+    in_records = IN_RECORDS
+
     def _state(self, step):
         return Own(lambda step: offset_of(self.program, step.args["state"]), step)
 
@@ -67,41 +87,63 @@ class Recurrent(Batch):
         weight = self._weight(number)
         return Own(lambda step: weight(step) + 4 * skip, step) if step.weights[number] else 0
 
-    def _step_conv(self, step):
-        args, m = step.args, self.memory
-        source, rows = self._at(step.ins[0])
-        columns, taps, first = self._width(step.out), args["taps"], args["first"]
-        weights = self._small(step, 0, taps * first), self._small(step, 1, first)
-        ends = source, *weights, self._to(step.out, rows), m.place_table, m.strands, self._state(step)
-        self._add("conv", (blocks(columns, 128),), (*ends, columns, taps, int(step.weights[1] is not None)))
+    def _convs(self, record):
+        m, values, count = self.memory, [], 0
+        for step in record.steps:
+            columns, taps, first = self._width(step.out), step.args["taps"], step.args["first"]
+            weights = self._small(step, 0, taps * first), self._small(step, 1, first)
+            source, rows = self._at(step.ins[0])
+            values += source, *weights, self._to(step.out, rows), self._state(step), columns
+            count += blocks(columns, CHANNELS)
+        values += [0] * (6 * (MOST_CONVS - len(record.steps)))
+        flags = SILU * record.silu + BIASED * (step.weights[1] is not None)
+        inner = blocks(rows, ROWS) if rows >= taps else 0  # blocks of rows that need no state
+        self._add("conv", (count, 1 + inner), (*values, m.place_table, m.strands, taps, flags))
 
-    def _recurrence(self, step, ins, a, d, sizes, flags, scale):
-        m, (heads, _, rows, columns) = self.memory, sizes
-        addresses = [self._at(name)[0] if name else 0 for name in ins]
-        out = self._to(step.out, self.rows)
-        values = (*addresses, out, a, d, m.place_table, m.strands, self._state(step), *sizes, flags, scale)
-        self._add("recurrence", (blocks(columns, WIDTH), heads), values, 4 * WIDTH * (rows + WARPS))
+    def _recurrence(self, record):
+        step, m = record.step, self.memory
+        args, a, d = step.args, self._floats(step), 0
+        if step.op == "state_scan":
+            rule, scale, grouped = "scan", 1.0, True
+            sizes = [args[name] for name in ("heads", "groups", "state_dim", "head_dim")]
+            u, b, c, dt = step.ins
+            ins, d = (c, b, u, dt), self._floats(step, 1)
+        else:
+            rule, scale, grouped = "channels" if args["channels"] else "delta", args["key_dim"] ** -0.5, args["order"] == "grouped"
+            sizes = [args[name] for name in ("heads", "key_heads", "key_dim", "value_dim")]
+            ins = step.ins
+        kernel, lanes, room, shared = shape(rule, sizes[2], self.rows)
+        addresses = [self._at(name)[0] for name in ins]
+        addresses += [0] * (5 - len(addresses))  # a scan has no weights
+        flags = GROUPED * grouped + STEPS * (record.bias is not None) + SIGMOID * record.sigmoid
+        flags += NORMED * (record.norm is not None)
+        values = (*addresses, self._floats(record.bias), self._to(step.out, self.rows), a, d, m.place_table, m.strands)
+        eps = float(record.norm.args["eps"]) if record.norm else 0.0
+        values += (self._state(step), *sizes, lanes, room, flags, scale, eps)
+        self._add(kernel, (blocks(sizes[3], THREADS // lanes), sizes[0]), values, shared)
 
-    def _step_delta_rule(self, step):
-        args = step.args
-        sizes = [args[name] for name in ("heads", "key_heads", "key_dim", "value_dim")]
-        flags = GROUPED * (args["order"] == "grouped") + CHANNELS * args["channels"]
-        self._recurrence(step, step.ins, self._floats(step), 0, sizes, flags, args["key_dim"] ** -0.5)
-
-    def _step_state_scan(self, step):
-        sizes = [step.args[name] for name in ("heads", "groups", "state_dim", "head_dim")]
-        u, b, c, dt = step.ins
-        self._recurrence(step, (c, b, u, dt, None), self._floats(step), self._floats(step, 1), sizes, GROUPED + SCAN, 1.0)
+    def _gatednorm(self, record):
+        norm, gate = record.norm, record.gate
+        z, rows = self._at(gate.out)
+        heads, dim = norm.args["heads"], norm.args["head_dim"]
+        values = self._at(norm.out)[0], self._floats(norm), z, heads, dim, float(norm.args["eps"])
+        self._add("head_rmsnorm_" + gate.args["act"], (blocks(heads, 8), rows), values)
 
     def _step_head_l2norm(self, step):
         q, rows = self._at(step.out)
         heads, dim = step.args["heads"], step.args["head_dim"]
-        self._add("group_rmsnorm", (heads, rows), (q, 0, heads, dim, 1, 0, float(step.args["eps"])))
+        self._add("group_rmsnorm", (heads, rows), (q, 0, 0, heads, dim, 1, 0, float(step.args["eps"])))
 
     def _step_group_rmsnorm(self, step):
-        y, rows = self._at(step.out)
-        groups, size = step.args["groups"], step.args["size"]
-        self._add("group_rmsnorm", (groups, rows), (y, self._floats(step), groups, size, size, 1, float(step.args["eps"])))
+        self._groups_normed(step, 0, WEIGHTED)
+
+    def _groups_normed(self, step, other, flags):
+        (y, rows), groups, size = self._at(step.out), step.args["groups"], step.args["size"]
+        values = y, self._floats(step), other, groups, size, size, flags, float(step.args["eps"])
+        self._add("group_rmsnorm", (groups, rows), values)
+
+    def _normedgate(self, record):
+        self._groups_normed(record.norm, self._at(record.gate.ins[1])[0], WEIGHTED + GATED)
 
     def _step_head_part(self, step):
         args = step.args

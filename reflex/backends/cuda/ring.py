@@ -47,7 +47,7 @@ class Ring:
             end = _thread.allocate_lock()
             end.acquire()
             try:
-                native.start_thread(self._serve, (end,), "state file")
+                native.start_thread(self._serve, (), "state file", end)
             except OutOfMemoryError:
                 break  # fewer do it as well
             self._ends.append(end)
@@ -76,12 +76,11 @@ class Ring:
     def _do(self, what, number=0):
         self._library.ring(native.address_of(self._block), what, number)
 
-    def _serve(self, end):
+    def _serve(self):
         try:
             self.device.attach()
         finally:  # without the device each copy fails; `join` waits for every thread
             self._do(SERVE)
-            end.release()
 
     def follow(self):
         """Let the device's stream wait for all copies queued so far."""

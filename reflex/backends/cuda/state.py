@@ -32,6 +32,8 @@ class Store:
 
     def read(self, first, count, address, half):
         """Slots [first, first + count) to `address`."""
+        if not self.sections:
+            return
         self.plan.open()
         self._land()
         device, page = self.plan.device, self.plan.page_addresses[first // SLOTS]

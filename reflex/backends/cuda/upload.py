@@ -87,13 +87,7 @@ class Upload:
             shard.map()
         self._mapping = _thread.allocate_lock()
         self._mapping.acquire()
-        native.start_thread(self._populate, (), "upload", self._mapping)
-
-    def _populate(self):
-        try:
-            self._map_pages()
-        finally:
-            self._mapping.release()
+        native.start_thread(self._map_pages, (), "upload", self._mapping)
 
     def _map_pages(self):
         for shard in self.shards:
@@ -121,7 +115,7 @@ class Upload:
         self._running, self._end = _thread.allocate_lock(), _thread.allocate_lock()
         self._running.acquire()
         self._end.acquire()
-        native.start_thread(self._run, (), "upload", self._running, self._end)
+        native.start_thread(self._run, (), "upload", self._running)
 
     def wait(self, mark=-1):
         """Let everything queued on the device's stream from now on wait for a mark; blocks until its copies are queued."""
@@ -144,7 +138,6 @@ class Upload:
                 self._release()
             except BaseException as problem:
                 self._fail(problem)
-            self._running.release()
 
     def _queue(self):
         """Queue every copy."""
@@ -262,20 +255,18 @@ class Upload:
         """Do `work` here and on threads - 1 others; raises the first problem of any."""
         ends = []
 
-        def run(end):
+        def run():
             try:
                 self._device.attach()
                 work(*arguments)
             except BaseException as problem:
                 self._fail(problem)
-            finally:
-                end.release()
 
         for _ in range(threads - 1):
             end = _thread.allocate_lock()
             end.acquire()
             try:
-                native.start_thread(run, (end,), "upload")
+                native.start_thread(run, (), "upload", end)
             except OutOfMemoryError:
                 break  # fewer do it as well
             ends.append(end)

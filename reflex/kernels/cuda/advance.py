@@ -1,7 +1,8 @@
 """advance: makes the chosen token the input of the next evaluation, so that decode graphs follow each other unattended. Grid: 1.
 
 cells, ids, positions: the request block. Cell 3 is the stop flag; while it is not 0, evaluations repeat their work and advance
-does nothing: 0 running, 1 an end token was chosen, 2 `most` tokens were, 3 the logits hold no number.
+does nothing: 0 running, 1 an end token was chosen, 2 `most` tokens were, 3 the logits hold no number. What recurrent layers keep
+goes from place to place of a ring, so that repeated work finds what it began with.
 """
 
 from numba import cuda
@@ -13,6 +14,7 @@ from .sample import RANDOM
 
 THREADS = 128
 FIRST_SLOT, STOP = 1, 3  # cells
+SOURCE, DESTINATION = 3, 4  # of the only strand
 ENDED, FULL, NO_NUMBER = 1, 2, 3
 SEED, DRAWS, TOKENS, MOST, PLACE = 0, 1, 2, 3, 4  # state: int64[5]
 ENTRIES = 4  # history: uint32 number of tokens, stop flag, two unused; then (id, log-probability) by number
@@ -52,15 +54,17 @@ def report(history, capacity, tokens, token, logprob, stop):
     ptx.st_release_sys(history, 0, uint32(tokens + 1))
 
 
-@kernel("IFFIIIIiLDUiIiF", threads=THREADS)
+@kernel("IFFIIIIiLDUiIiFIIi", threads=THREADS)
 def advance(
-    chosen, logits, stats, ids, positions, cells, ends, end_count, state, settings, history, capacity, recent, recent_count, saved
-):
+    chosen, logits, stats, ids, positions, cells, ends, end_count, state, settings, history, capacity, recent, recent_count, saved,
+    strands, ring, ring_count,
+):  # fmt: skip
     """chosen: int32[1], which may be the id of a row of stats. stats, logits: of the evaluated row, stats before a penalty.
 
     state: seed, draws so far, tokens so far, most tokens, next place in `recent`; settings: see sample.py, gets the next
     random number. history: in memory that the host sees, `capacity` (a power of two) entries in a ring.
-    recent: int32[recent_count], the last ids in a ring; saved: their logits before `penalize`. recent_count 0: no penalty."""
+    recent: int32[recent_count], the last ids in a ring; saved: their logits before `penalize`. recent_count 0: no penalty.
+    strands: of the request; ring: int32[ring_count], the places that states go to in turn. ring_count 0: there are no states."""
     ptx.pdl_launch()
     ptx.pdl_wait()
     t, token, stopped = int32(cuda.threadIdx.x), chosen[0], cells[STOP] != 0
@@ -90,6 +94,10 @@ def advance(
             cells[FIRST_SLOT] = int32(cells[FIRST_SLOT] + 1)
             settings[RANDOM] = uniform(state[SEED], int64(state[DRAWS] + 1))
             state[DRAWS] = int64(state[DRAWS] + 1)
+            if ring_count > 0:
+                turn = int32(tokens - ring_count * ptx.quotient(tokens, ring_count))
+                strands[SOURCE] = ring[turn]
+                strands[DESTINATION] = ring[int32(turn + 1 if turn + 1 < ring_count else 0)]
             if recent_count > 0:
                 place = int32(state[PLACE])
                 recent[place] = token

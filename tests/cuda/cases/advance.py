@@ -7,7 +7,7 @@ SEED = 0xDEADBEEFCAFEF00D
 COLUMNS = 50
 
 
-def case(label, token, stop=0, tokens=3, most=10, ends=(7, 9), recent=(), was_stopped=0, capacity=4):
+def case(label, token, stop=0, tokens=3, most=10, ends=(7, 9), recent=(), was_stopped=0, capacity=4, places=()):
     """One step from token number `tokens`; `stop`: what is wanted in the stop flag."""
     random = numpy.random.default_rng(tokens)
     logits = random.standard_normal(COLUMNS).astype("float32")
@@ -22,7 +22,8 @@ def case(label, token, stop=0, tokens=3, most=10, ends=(7, 9), recent=(), was_st
     saved = old[[*(max(i, 0) for i in recent), 0]]  # an id that repeats was saved twice, with one logit
     args = [
         numpy.array([token], "int32"), logits, stats, ids, positions, cells, numpy.array([*ends, -5], "int32"), len(ends), state,
-        settings, history, capacity, ring, len(recent), saved,
+        settings, history, capacity, ring, len(recent), saved, numpy.array([1, 0, 1, 8, 9], "int32"),
+        numpy.array([*places, -1], "int32"), len(places),
     ]  # fmt: skip
     after = [a.copy() if isinstance(a, numpy.ndarray) else a for a in args]
     for i, other in enumerate(recent):
@@ -36,7 +37,7 @@ def case(label, token, stop=0, tokens=3, most=10, ends=(7, 9), recent=(), was_st
 
 def moves(after, token, stop, tokens, recent):
     """What a step that is not stopped changes."""
-    _, logits, stats, ids, positions, cells, _, _, state, settings, history, capacity, ring, _, _ = after
+    _, logits, stats, ids, positions, cells, _, _, state, settings, history, capacity, ring, _, _, strands, places, count = after
     logprob = numpy.float32(numpy.float32(logits[token] - stats[0]) - stats[3]) if token >= 0 else numpy.float32(0)
     place = 4 + 2 * (tokens % capacity)
     history[place : place + 2] = numpy.array([token], "int32").view("uint32")[0], logprob.view("uint32")
@@ -49,6 +50,8 @@ def moves(after, token, stop, tokens, recent):
         cells[1] += 1
         state[1] += 1
         settings[4] = uniform(SEED & MASK, tokens + 1)
+        if count:
+            strands[3:] = places[tokens % count], places[(tokens + 1) % count]
         if recent:
             ring[state[4]] = token
             state[4] = (state[4] + 1) % recent
@@ -64,6 +67,9 @@ def cases():
     yield case("no ends", 7, ends=())
     yield case("many ends", 49, stop=1, ends=(*range(100, 300), 49))
     yield case("penalty", 11, recent=(4, -1, 11, 4, 20))
+    yield case("states", 11, places=(4, 2, 7), recent=(4, 20))
+    yield case("states, the ring's end", 11, tokens=5, places=(4, 2, 7))
+    yield case("states, stopped before", 11, places=(4, 2, 7), was_stopped=1)
     yield case("penalty and stopped", 11, recent=(4, -1, 11, 4, 20), was_stopped=2)
 
 
