@@ -5,7 +5,7 @@ are those that are sold; of the machine at hand its own memory counts. Called by
 """
 
 from .backends import cpu
-from .backends.cuda.backend import reach_of
+from .backends.cuda.attention import reach_of
 from .backends.cuda.launch import Chain
 from .backends.cuda.lowering import lowering
 from .backends.cuda.memory import SLOTS, Layout, Memory

@@ -10,7 +10,7 @@ from test_whole import opened
 from whole import Emulated
 
 from reflex.arch import load_spec
-from reflex.backends.cuda.backend import reach_of
+from reflex.backends.cuda.attention import reach_of
 from reflex.program import build
 from reflex.session import Session
 from reflex.tree import evaluate

@@ -463,21 +463,21 @@ def attention_tile(
 
 @twin(r"attention_scores_\d+")
 def attention_scores(
-    grid, q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, heads, kv_heads, layer_at, window, few, flags,
-    scale, cap,
+    grid, q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, held, heads, kv_heads, layer_at, window, few,
+    flags, scale, cap,
 ):  # fmt: skip
     """The queries, in place of scores: `attention_sums` is given none, and does all."""
     rows, width = int(cells[PLAIN] if flags & PARTED else cells[0]), heads * dim
     if rows <= few:
-        assert rows * heads // kv_heads <= 16 * grid[2] and grid[0] * (64 if dim <= 128 else 32) >= min(cells[1], abs(window))
+        assert rows * heads // kv_heads <= held * grid[2] and grid[0] * (64 if dim <= 128 else 32) >= min(cells[1], abs(window))
         tops[:2] = scale, cap
         scores[: rows * width] = strided(q, rows, q_stride, width).ravel()
 
 
 @twin(r"attention_sums_\d+")
 def attention_sums(
-    grid, scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles, dim, heads, kv_heads, layer_at, window, few,
-    flags,
+    grid, scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles, dim, held, heads, kv_heads, layer_at, window,
+    few, flags,
 ):  # fmt: skip
     some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
     if len(some) <= few:

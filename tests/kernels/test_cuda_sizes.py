@@ -235,8 +235,8 @@ GRIDS = {
     "expert_sum": lambda k, v: (ceil(v[3], 4 * k.threads), "rows"),
     r"attention_inputs_\d+": lambda k, v: (ceil(v[12] + 2 * v[13], k.threads // 32), "rows"),
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
-    r"attention_scores_\d+": lambda k, v: ("seen", v[11], "fragments"),
-    r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[12], "fragments"),
+    r"attention_scores_\d+": lambda k, v: ("seen", v[12], "fragments"),
+    r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[13], "fragments"),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
     "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
     r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
@@ -457,7 +457,7 @@ def test_words_of_the_request():
     assert attention_cache.PLAIN < memory.CELLS and attention_cache.PLAIN not in (advance.FIRST_SLOT, advance.STOP)
     own = ((3, 5), (9, 10))
     assert parameters.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
-    assert [backend.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 32768]
+    assert [attention.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 32768]
 
 
 def test_flags_of_attention():

@@ -5,6 +5,7 @@ Part of the Lowering (lowering.py); flags and sizes repeat those of the kernel f
 
 from ...quant.types import by_id
 from .batch import Batch
+from .memory import SLOTS
 from .parameters import Own, blocks
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, EARLY, SINKS, REST = 1, 2, 4, 8, 16, 32, 64, 128, 256  # flags
@@ -16,8 +17,9 @@ LEAST_TILE = 32  # slots
 MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
 APART = 32  # rows of a steady batch up to which scores and sums on tensor cores are kernels of their own; 0: never
-PAIRS = 16  # of a row and a head that a block of those takes
+PAIRS, WIDTH = 16, 32  # of a row and a head that a block of those takes, dimensions that one of the latter does
 SCORES_BYTES = 64 << 20  # of scores, at most
+LEAST_REACH = 2048  # slots
 LEAST, MOST_PARTS = 2, 64  # tiles of slots that a part of a branch has at least, and parts
 
 
@@ -47,6 +49,11 @@ def apart_bytes(dim):
 def least_shared_bytes(step):
     """Shared memory without which attention of few rows does not run."""
     return slot_tile_bytes(LEAST_TILE, step.args["key_dim"], step.args["value_dim"]) + STATIC_BYTES
+
+
+def reach_of(slots):
+    """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
+    return max(LEAST_REACH, 1 << (slots - 1).bit_length())
 
 
 class AttentionLaunches(Batch):
@@ -99,32 +106,42 @@ class AttentionLaunches(Batch):
         then over dimensions, in the same order of sums. Where there are branches, the device sees how few other rows there are."""
         count, kv_heads, dim = heads
         facts = *heads[:2], layer, window
-        few, tiles = self._apart(count, kv_heads, dim, window)
+        few, tiles, scores = self._apart(count, kv_heads, dim, window)
         if few:
-            fragments = blocks(min(few, self.rows) * count // kv_heads, PAIRS)
-            places = fragments * kv_heads * tiles
-            size = 1 << (4 * places * PAIRS * slots_of(dim) - 1).bit_length()
-            scores, tops = self.memory.named(f"scores {size}", size), self.memory.named(f"tops {size}", size // slots_of(dim))
-            shared = apart_bytes(dim)
-            values = (q, scores, tops, *mask, stride, dim, *facts, few, flags, scale, cap)
+            fragments, held = self._fragments(few, count // kv_heads)
+            tops = self.memory.named(f"tops {count}", self._most_scores(count) // slots_of(dim))
+            shared, facts = apart_bytes(dim), (dim, held, *facts)
+            values = (q, scores, tops, *mask, stride, *facts, few, flags, scale, cap)
             self._add(f"attention_scores_{slots_of(dim)}", (tiles, kv_heads, fragments), values, shared[0])
-            values = (scores, tops, out, sinks, *mask, tiles, dim, *facts, few, flags)
-            self._add(f"attention_sums_{slots_of(dim)}", (blocks(dim, 32), kv_heads, fragments), values, shared[1])
+            values = (scores, tops, out, sinks, *mask, tiles, *facts, few, flags)
+            self._add(f"attention_sums_{slots_of(dim)}", (blocks(dim, WIDTH), kv_heads, fragments), values, shared[1])
         if self.rows > few:
-            values = (q, out, sinks, *mask, stride, *facts, few if self.tree else 0, flags, scale, cap)
+            values = (q, out, sinks, *mask, stride, count, kv_heads, layer, window, few if self.tree else 0, flags, scale, cap)
             self._add(f"attention_tile_{dim}", (blocks(self.rows, 64), count), values, tile_bytes(dim))
 
     def _apart(self, count, kv_heads, dim, window):
-        """(up to how many rows scores and sums are kernels of their own, tiles of slots that so many rows may see)."""
+        """(up to how many rows scores and sums are kernels of their own, tiles of slots that so many rows may see, the scores)."""
         fits = f"attention_sums_{slots_of(dim)}" in self.image and max(apart_bytes(dim)) + 4096 <= self.image.block_shared_bytes
         if not (self.reach and APART and fits and (self.tree or self.rows <= APART)):
-            return 0, 0
+            return 0, 0, 0
+        most = self._most_scores(count)
+        scores = self.memory.named(f"scores {count}", most)
         few = APART if self.rows <= APART else max(1, PAIRS * kv_heads // count)  # no more blocks than one row needs
         tiles = blocks(self.reach, slots_of(dim))
         if window:
             tiles = min(tiles, blocks(abs(window) + few, slots_of(dim)) + 1)
-        size = 4 * blocks(min(few, self.rows) * count // kv_heads, PAIRS) * PAIRS * kv_heads * tiles * slots_of(dim)
-        return (few, tiles) if size <= SCORES_BYTES else (0, 0)
+        fragments, held = self._fragments(few, count // kv_heads)
+        fits = 4 * fragments * held * kv_heads * tiles * slots_of(dim) <= most
+        return (few, tiles, scores) if fits else (0, 0, 0)
+
+    def _fragments(self, few, group):
+        """(blocks for the pairs of a key head, pairs of a block)."""
+        pairs = min(few, self.rows) * group
+        return blocks(pairs, PAIRS), min(pairs, PAIRS)
+
+    def _most_scores(self, count):
+        """Bytes of the scores of any batch: one buffer serves all."""
+        return min(SCORES_BYTES, 4 * count * (APART + PAIRS) * reach_of(self.memory.page_count * SLOTS))
 
     def exact(self):
         """Whether the matrices are numbers proper, so that the rounding of keys and values is the largest of errors."""
@@ -147,12 +164,14 @@ class AttentionLaunches(Batch):
         tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), LEAST_TILE)
         if self.reach:  # which slots a part has depends on the position alone; a row's are in one block, or in one each
             kernel, least, parts = "attention_tree", LEAST, min(MOST_PARTS, blocks(self.reach, LEAST * tile))
-            splits = parts if width * self.rows < 2 * self.multiprocessors else 1
-            blocks_at_once = 1 << (width * self.rows * splits - 1).bit_length() if splits > 1 else 1
+            splits = parts if width * self.rows <= self.multiprocessors else 1
+            most = min(MOST_PARTS, blocks(reach_of(m.page_count * SLOTS), LEAST * tile))
+            blocks_at_once = self.multiprocessors * most  # of any batch: one buffer serves all
         else:
-            kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, self.multiprocessors // (width * self.rows)))
+            places = self.multiprocessors * (2 if self.rows > 1 and not flags & REST else 1)  # two blocks fit beside each other
+            kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, places // (width * self.rows)))
             most = m.rows if self.rows > FEW else FEW
-            blocks_at_once = max(self.multiprocessors, width * most)  # rows x width x splits is never more
+            blocks_at_once = max(2 * self.multiprocessors, width * most)  # rows x width x splits is never more
             flags += INPUTS + EARLY if self.rows == 1 and buffers[1] else 0
         partials = m.named(f"partials {width}.{blocks_at_once}.{value_dim}", 4 * blocks_at_once * (8 * value_dim + 16))
         counters = m.zeros(f"counters {width}", 4 * m.rows * width)

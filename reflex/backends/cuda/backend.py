@@ -8,6 +8,7 @@ copy and launch goes through one stream, so results are the same, bit for bit, e
 from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH, PLACES
+from .attention import reach_of
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
@@ -17,7 +18,6 @@ from .parameters import lists_of_runs
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
-LEAST_REACH = 2048  # slots
 
 
 class Shape:
@@ -392,8 +392,3 @@ class Plan:
         self.gpu.close()
         for mapping in (self.host, self.request, self.answer):
             mapping.free()
-
-
-def reach_of(slots):
-    """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
-    return max(LEAST_REACH, 1 << (slots - 1).bit_length())

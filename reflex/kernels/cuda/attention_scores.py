@@ -7,8 +7,8 @@
 A block computes 16 pairs of a row and a head, those of a key head row by row, times the keys of one tile; tiles are counted from
 the first that any of its rows sees, and grid x must do for the furthest. Parameters as in attention_tile.
 
-scores [grid z][kv_heads][tiles][16 pairs][4][slots / 4]: of a pair the four lanes that attention_tile has for it, hidden slots
-included; tops [grid z][kv_heads][tiles][16]: the largest of each. What a pair beyond the last has is not written.
+scores [grid z][kv_heads][tiles][held][4][slots / 4]: of a pair the four lanes that attention_tile has for it, hidden slots
+included; tops [grid z][kv_heads][tiles][held]: the largest of each. held: pairs that a block may have at most, 16 or fewer.
 """
 
 from numba import cuda
@@ -115,10 +115,10 @@ def make(slots):
     workers = slots // 16  # warps
     bring, put_queries = make_copies(slots)
 
-    @kernel("FFFIIIILiiiiiiiiff", threads=128, blocks=6, name=f"attention_scores_{slots}", since=80)
+    @kernel("FFFIIIILiiiiiiiiiff", threads=128, blocks=6, name=f"attention_scores_{slots}", since=80)
     def attention_scores(
-        q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, heads, kv_heads, layer_at, window, few, flags,
-        scale, cap,
+        q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, held, heads, kv_heads, layer_at, window, few,
+        flags, scale, cap,
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
@@ -177,9 +177,9 @@ def make(slots):
                     s[4 * n + e + 2] = hidden(s[4 * n + e + 2], bounds, pair1, at)
             part = int32((lane & 3) * (slots // 4) + 4 * warp)
             if pair0 < pairs:
-                ptx.stf4(scores, int32((place * PAIRS + pair0) * slots + part), s[0], s[1], s[4], s[5])
+                ptx.stf4(scores, int32((place * held + pair0) * slots + part), s[0], s[1], s[4], s[5])
             if pair1 < pairs:
-                ptx.stf4(scores, int32((place * PAIRS + pair1) * slots + part), s[2], s[3], s[6], s[7])
+                ptx.stf4(scores, int32((place * held + pair1) * slots + part), s[2], s[3], s[6], s[7])
             peak0 = max(max(s[0], s[1]), max(s[4], s[5]))
             peak1 = max(max(s[2], s[3]), max(s[6], s[7]))
             peak0 = max(peak0, ptx.shfl_xor(peak0, 1))
@@ -194,7 +194,7 @@ def make(slots):
             top = peaks[uint32(tid)]
             for w in range(1, workers):
                 top = max(top, peaks[uint32(16 * w + tid)])
-            tops[int32(place * PAIRS + tid)] = top
+            tops[int32(place * held + tid)] = top
 
     return attention_scores
 

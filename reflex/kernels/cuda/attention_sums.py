@@ -64,7 +64,7 @@ def make_weights(slots):
     count = slots // 4  # scores of a thread
 
     @device
-    def load(x, peaks, scores, tops, place, turn, tiles, tile, pair, lane4):
+    def load(x, peaks, scores, tops, place, held, turn, tiles, tile, pair, lane4):
         """A thread's scores of a turn, and the tops of all its tiles."""
         for i in range(TURN):
             peaks[i] = float32(FLOOR)
@@ -72,9 +72,9 @@ def make_weights(slots):
             x[i] = float32(HIDDEN)
         for i in range(TURN):
             if TURN * turn + i < tiles:
-                peaks[i] = ptx.bits2f(ptx.ldcg32(tops, int32((place + TURN * turn + i) * PAIRS + pair)))
+                peaks[i] = ptx.bits2f(ptx.ldcg32(tops, int32((place + TURN * turn + i) * held + pair)))
         if TURN * turn + tile < tiles:
-            at = int32(((place + TURN * turn + tile) * PAIRS + pair) * slots + lane4 * count)
+            at = int32(((place + TURN * turn + tile) * held + pair) * slots + lane4 * count)
             for i in range(count // 4):
                 x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = ptx.ldcgf4(scores, int32(at + 4 * i))
 
@@ -143,10 +143,10 @@ def make(slots):
     bring, add_whole, add_rest = make_bring(slots), make_add_up(slots, True), make_add_up(slots, False)
     load, weigh = make_weights(slots)
 
-    @kernel("FFFFIIIILiiiiiiii", threads=MAKERS + 64, blocks=2, name=f"attention_sums_{slots}", since=80)
+    @kernel("FFFFIIIILiiiiiiiii", threads=MAKERS + 64, blocks=2, name=f"attention_sums_{slots}", since=80)
     def attention_sums(
-        scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles_of_place, dim, heads, kv_heads, layer_at, window,
-        few, flags,
+        scores, tops, out, sinks, cells, positions, shared, branches, pages, tiles_of_place, dim, held, heads, kv_heads, layer_at,
+        window, few, flags,
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
@@ -192,9 +192,9 @@ def make(slots):
         top, total = float32(FLOOR), float32(0)
         turns = int32((tiles + TURN - 1) >> 2)
         if live:  # the others' weights may be anything
-            load(x, peaks, scores, tops, place, int32(0), tiles, tile, pair, lane4)
+            load(x, peaks, scores, tops, place, held, int32(0), tiles, tile, pair, lane4)
             top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(0), tile, pair, lane4)
-            load(x, peaks, scores, tops, place, int32(1), tiles, tile, pair, lane4)
+            load(x, peaks, scores, tops, place, held, int32(1), tiles, tile, pair, lane4)
         if making:
             ptx.cp_async_wait(AHEAD)
         cuda.syncthreads()
@@ -210,7 +210,7 @@ def make(slots):
                         total = ptx.fmaf(total, factors[uint32(at)], parts[uint32(4 * at + lane4)])
                 if live and turn + 1 < turns:
                     top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(1 - here), tile, pair, lane4)
-                    load(x, peaks, scores, tops, place, int32(turn + 2), tiles, tile, pair, lane4)
+                    load(x, peaks, scores, tops, place, held, int32(turn + 2), tiles, tile, pair, lane4)
                 ptx.cp_async_wait(AHEAD)
             else:
                 stage, left = int32(mine + stage_of(turn) * (TURN * slots * VALUES)), int32(tiles - TURN * turn)

@@ -33,25 +33,26 @@ def case(label, a, flags=0, reference=True, beside=True, few=FEW, **words):
         out[rows:] = wanted[rows:] = 0.5
     if reference and rows > few:
         out[:] = wanted[:] = 0.5
-    scores = numpy.full(fragments * a.kv_heads * tiles * PAIRS * slots, numpy.nan, numpy.float32)
-    tops = numpy.full(fragments * a.kv_heads * tiles * PAIRS, numpy.nan, numpy.float32)
+    held = min(PAIRS, min(rows, few) * group)
+    scores = numpy.full(fragments * a.kv_heads * tiles * held * slots, numpy.nan, numpy.float32)
+    tops = numpy.full(fragments * a.kv_heads * tiles * held, numpy.nan, numpy.float32)
     sinks, sunk = a.sink_words()
     args = [
         a.q, scores, tops, out, out.copy(), sinks, a.cells, a.positions, a.shared, a.branch,
-        Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], dim, a.heads, a.kv_heads, LAYER_AT, a.window, few, flags | sunk,
+        Addresses(a.pages(a.k, a.v, a.count)), a.q.shape[1], dim, held, a.heads, a.kv_heads, LAYER_AT, a.window, few, flags | sunk,
         a.scale, a.softcap, tiles, 0,
     ]  # fmt: skip
     shared = shared_bytes(dim)
-    before = [(f"attention_scores_{slots}", (tiles, a.kv_heads, fragments), shared[0], [0, 1, 2, *range(6, 21)])]
+    before = [(f"attention_scores_{slots}", (tiles, a.kv_heads, fragments), shared[0], [0, 1, 2, *range(6, 22)])]
     if beside:
         grid = (-(-a.rows // 64), a.heads, 1)
-        picks = [0, 4, *range(5, 12), *range(13, 17), 22, 18, 19, 20]
+        picks = [0, 4, *range(5, 12), *range(14, 18), 23, 19, 20, 21]
         before.append((f"attention_tile_{dim}", grid, attention_tile.shared_bytes(dim), picks))
     kind, more = (Same, {"found": 3, "like": 4}) if beside else (Case, {})
     return kind(
         label, f"attention_sums_{slots}", (-(-dim // 32), a.kv_heads, fragments), args, {3: wanted} if reference else {},
         shared=shared[1], tolerance=words.pop("tolerance", 1e-3), before=before,
-        picks=[1, 2, 3, 5, *range(6, 11), 21, *range(12, 19)], **more, **words,
+        picks=[1, 2, 3, 5, *range(6, 11), 22, *range(12, 20)], **more, **words,
     )  # fmt: skip
 
 
