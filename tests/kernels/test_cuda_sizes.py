@@ -140,7 +140,7 @@ def lowered(request, tmp_path_factory):
     (name, changes), kind = request.param
     file = open_model(str(tiny.write(name, tmp_path_factory.mktemp("sizes") / "m.gguf", kind, **changes)))
     program = build(load_spec(file))
-    places = memory.Memory(memory.Layout(file), program, tiny.CONTEXT)
+    places = memory.Memory(memory.Layout(file), program, max(reach for _, _, reach, _ in STEADY))
     found = Lowered()
     found.program = program
     for shape in BATCHES + STEADY:
