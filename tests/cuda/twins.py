@@ -461,17 +461,19 @@ def attention_tile(
     attend(q, out, sinks, cells, state, pages, q_stride, sizes, layer_at, window, flags, scale, cap, some)
 
 
+QUERIES = {}  # place of the scores -> the queries, scale and cap
+
+
 @twin(r"attention_scores_\d+")
 def attention_scores(
     grid, q, scores, tops, cells, positions, shared, branches, pages, q_stride, dim, held, heads, kv_heads, layer_at, window, few,
     flags, scale, cap,
 ):  # fmt: skip
-    """The queries, in place of scores: `attention_sums` is given none, and does all."""
-    rows, width = int(cells[PLAIN] if flags & PARTED else cells[0]), heads * dim
+    """What the scores are made from, for `attention_sums`, which does all."""
+    rows = int(cells[PLAIN] if flags & PARTED else cells[0])
     if rows <= few:
-        assert rows * heads // kv_heads <= held * grid[2] and grid[0] * (64 if dim <= 128 else 32) >= min(cells[1], abs(window))
-        tops[:2] = scale, cap
-        scores[: rows * width] = strided(q, rows, q_stride, width).ravel()
+        assert grid[0] * (64 if dim <= 128 else 32) >= (min(cells[1], abs(window)) if window else cells[1])
+        QUERIES[scores.ctypes.data] = strided(q, rows, q_stride, heads * dim).ravel(), float(scale), float(cap)
 
 
 @twin(r"attention_sums_\d+")
@@ -482,8 +484,8 @@ def attention_sums(
     some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
     if len(some) <= few:
         sizes, state, stride = (heads, kv_heads, dim, dim), (positions, shared, branches), heads * dim
-        scale, cap = float(tops[0]), float(tops[1])
-        attend(scores, out, sinks, cells, state, pages, stride, sizes, layer_at, window, flags, scale, cap, some)
+        q, scale, cap = QUERIES.pop(scores.ctypes.data)
+        attend(q, out, sinks, cells, state, pages, stride, sizes, layer_at, window, flags, scale, cap, some)
 
 
 @twin(r"attention_(row|tree)_\w+")

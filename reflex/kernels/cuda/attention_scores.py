@@ -1,14 +1,15 @@
 """attention_scores: of few rows, the scores that attention_tile makes weights of, to the bit; attention_sums does the rest.
 
     attention_scores_<64|32>: tiles of so many slots: 64 for key_dim = value_dim = dim up to 128, 32 for more. 128 threads.
-    grid (tiles of slots, kv_heads, ceil(rows * group / 16)), group = heads / kv_heads
+    grid (tiles of slots, kv_heads, any), group = heads / kv_heads
     dynamic shared memory, in bytes: (slots + 16) * (2 dim + 16)
 
-A block computes 16 pairs of a row and a head, those of a key head row by row, times the keys of one tile; tiles are counted from
-the first that any of its rows sees, and grid x must do for the furthest. Parameters as in attention_tile.
+Rows are those that continue the timeline itself. A block computes 16 pairs of a row and a head, those of a key head row by row, times
+the keys of one tile, then every (grid z)th 16; tiles are counted from the first that any row sees, and grid x must do for the
+furthest. Parameters as in attention_tile.
 
-scores [grid z][kv_heads][tiles][held][4][slots / 4]: of a pair the four lanes that attention_tile has for it, hidden slots
-included; tops [grid z][kv_heads][tiles][held]: the largest of each. held: pairs that a block may have at most, 16 or fewer.
+scores [ceil(rows * group / 16)][kv_heads][tiles][held][4][slots / 4]: of a pair the four lanes that attention_tile has for it, hidden slots
+included; tops [the same][kv_heads][tiles][held]: the largest of each. held: pairs that a block may have at most, 16 or fewer.
 """
 
 from numba import cuda
@@ -46,11 +47,10 @@ def rows_of(cells, flags, few):
 
 
 @device
-def tiles_seen(bounds, slots, lane):
-    """(first, last) tile that any pair sees; bounds [4][16] as attention_tile.bounds_of gives them."""
-    i = lane & 15
-    first = int32(ptx.redux_min(uint32(min(bounds[uint32(i)], bounds[uint32(32 + i)]))))
-    return over(first, slots), over(int32(ptx.redux_max(uint32(bounds[uint32(48 + i)]))), slots)
+def tiles_seen(rows, slots, window, cells, positions, shared, branches):
+    """(first, last) tile that any row sees: the first row sees the first, the last row the last."""
+    low, _, begin, _ = bounds_of(int32(0), window, cells, positions, shared, branches)
+    return over(int32(min(low, begin)), slots), over(int32(int32(ptx.ldg32(cells, 1)) + rows - 1), slots)
 
 
 @device
@@ -110,10 +110,55 @@ def hidden(score, bounds, i, at):
     return score
 
 
+def make_multiply(depth):
+    """`depth`: products of 16 values that the widest head takes."""
+
+    @device
+    def fetch(sh, f, to, query, key, k):
+        f[to], f[to + 1], f[to + 2], f[to + 3] = ptx.ldmatrix_x4(sh, int32(query + 8 * k))
+        f[to + 4], f[to + 5], f[to + 6], f[to + 7] = ptx.ldmatrix_x4(sh, int32(key + 8 * k))
+
+    @device
+    def multiply(sh, queries, pitch, dim, s, warp, lane):
+        """s = 16 queries times the 16 keys of the warp."""
+        f = cuda.local.array(16, uint32)
+        query = int32(queries + (lane & 15) * pitch + 4 * (lane >> 4))
+        key = int32((16 * warp + (lane & 7) + ((lane >> 4) << 3)) * pitch + 4 * ((lane >> 3) & 1))
+        for n in range(8):
+            s[n] = float32(0)
+        fetch(sh, f, 0, query, key, 0)
+        for k in range(depth):
+            if 16 * k < dim:
+                o = 8 * (k & 1)
+                if 16 * k + 16 < dim:
+                    fetch(sh, f, 8 - o, query, key, k + 1)
+                s[0], s[1], s[2], s[3] = ptx.mma_f16(
+                    f[o], f[o + 1], f[o + 2], f[o + 3], f[o + 4], f[o + 5], s[0], s[1], s[2], s[3]
+                )
+                s[4], s[5], s[6], s[7] = ptx.mma_f16(
+                    f[o], f[o + 1], f[o + 2], f[o + 3], f[o + 6], f[o + 7], s[4], s[5], s[6], s[7]
+                )
+
+    return multiply
+
+
+@device
+def put_peaks(peaks, s, warp, lane):
+    """The largest of a warp's scores of each pair."""
+    peak0 = max(max(s[0], s[1]), max(s[4], s[5]))
+    peak1 = max(max(s[2], s[3]), max(s[6], s[7]))
+    peak0 = max(peak0, ptx.shfl_xor(peak0, 1))
+    peak1 = max(peak1, ptx.shfl_xor(peak1, 1))
+    peak0 = max(peak0, ptx.shfl_xor(peak0, 2))
+    peak1 = max(peak1, ptx.shfl_xor(peak1, 2))
+    if lane & 3 == 0:
+        peaks[uint32(16 * warp + (lane >> 2))] = peak0
+        peaks[uint32(16 * warp + (lane >> 2) + 8)] = peak1
+
+
 def make(slots):
-    depth = 512 // slots  # products of 16 values that the widest head takes
     workers = slots // 16  # warps
-    bring, put_queries = make_copies(slots)
+    (bring, put_queries), multiply = make_copies(slots), make_multiply(512 // slots)
 
     @kernel("FFFIIIILiiiiiiiiiff", threads=128, blocks=6, name=f"attention_scores_{slots}", since=80)
     def attention_scores(
@@ -127,15 +172,11 @@ def make(slots):
         lane, warp = int32(tid & 31), int32(tid >> 5)
         kv_head, fragment = int32(cuda.blockIdx.y), int32(cuda.blockIdx.z)
         group, rows = over(heads, kv_heads), rows_of(cells, flags, few)
-        pairs = int32(rows * group - PAIRS * fragment)
-        if pairs <= 0:
-            ptx.pdl_wait()
-            return
-        put_pair_bounds(bounds, fragment, rows, group, window, cells, positions, shared, branches, tid)
-        cuda.syncthreads()
-        first, last = tiles_seen(bounds, int32(slots), lane)
-        slot = int32((first + int32(cuda.blockIdx.x)) * slots)
-        if slot > last * slots:
+        slot = int32(0)
+        if rows > 0:
+            first, last = tiles_seen(rows, int32(slots), window, cells, positions, shared, branches)
+            slot = int32((first + int32(cuda.blockIdx.x)) * slots)
+        if rows <= 0 or slot > last * slots:
             ptx.pdl_wait()
             return
         old = int32(ptx.ldg32(cells, 1))
@@ -150,51 +191,39 @@ def make(slots):
         ptx.cp_async_commit()
         if early:
             ptx.pdl_wait()
-        put_queries(sh, queries, q, dim, fragment, rows, group, kv_head, q_stride, unit_of(scale, cap), tid)
-        ptx.cp_async_wait(0)
-        cuda.syncthreads()
-        place = int32((fragment * kv_heads + kv_head) * int32(cuda.gridDim.x) + int32(cuda.blockIdx.x))
         pair0 = int32(lane >> 2)
         pair1 = int32(pair0 + 8)
-        if warp < workers:
-            s = cuda.local.array(8, float32)
-            for n in range(8):
-                s[n] = float32(0)
-            for k in range(depth):
-                if 16 * k < dim:
-                    a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, int32(queries + (lane & 15) * pitch + 8 * k + 4 * (lane >> 4)))
-                    at = int32((16 * warp + (lane & 7) + ((lane >> 4) << 3)) * pitch + 8 * k + 4 * ((lane >> 3) & 1))
-                    b0, b1, b2, b3 = ptx.ldmatrix_x4(sh, at)
-                    s[0], s[1], s[2], s[3] = ptx.mma_f16(a0, a1, a2, a3, b0, b1, s[0], s[1], s[2], s[3])
-                    s[4], s[5], s[6], s[7] = ptx.mma_f16(a0, a1, a2, a3, b2, b3, s[4], s[5], s[6], s[7])
-            if cap > float32(0):
-                for n in range(8):
-                    s[n] = capped(s[n], cap)
-            for n in range(2):
-                for e in range(2):
-                    at = int32(slot + 16 * warp + 8 * n + 2 * (lane & 3) + e)
-                    s[4 * n + e] = hidden(s[4 * n + e], bounds, pair0, at)
-                    s[4 * n + e + 2] = hidden(s[4 * n + e + 2], bounds, pair1, at)
-            part = int32((lane & 3) * (slots // 4) + 4 * warp)
-            if pair0 < pairs:
-                ptx.stf4(scores, int32((place * held + pair0) * slots + part), s[0], s[1], s[4], s[5])
-            if pair1 < pairs:
-                ptx.stf4(scores, int32((place * held + pair1) * slots + part), s[2], s[3], s[6], s[7])
-            peak0 = max(max(s[0], s[1]), max(s[4], s[5]))
-            peak1 = max(max(s[2], s[3]), max(s[6], s[7]))
-            peak0 = max(peak0, ptx.shfl_xor(peak0, 1))
-            peak1 = max(peak1, ptx.shfl_xor(peak1, 1))
-            peak0 = max(peak0, ptx.shfl_xor(peak0, 2))
-            peak1 = max(peak1, ptx.shfl_xor(peak1, 2))
-            if lane & 3 == 0:
-                peaks[uint32(16 * warp + pair0)] = peak0
-                peaks[uint32(16 * warp + pair1)] = peak1
-        cuda.syncthreads()
-        if tid < PAIRS and tid < pairs:
-            top = peaks[uint32(tid)]
-            for w in range(1, workers):
-                top = max(top, peaks[uint32(16 * w + tid)])
-            tops[int32(place * held + tid)] = top
+        s = cuda.local.array(8, float32)
+        while PAIRS * fragment < rows * group:
+            put_pair_bounds(bounds, fragment, rows, group, window, cells, positions, shared, branches, tid)
+            put_queries(sh, queries, q, dim, fragment, rows, group, kv_head, q_stride, unit_of(scale, cap), tid)
+            ptx.cp_async_wait(0)
+            cuda.syncthreads()
+            place = int32((fragment * kv_heads + kv_head) * int32(cuda.gridDim.x) + int32(cuda.blockIdx.x))
+            pairs = int32(rows * group - PAIRS * fragment)
+            if warp < workers:
+                multiply(sh, queries, pitch, dim, s, warp, lane)
+                if cap > float32(0):
+                    for n in range(8):
+                        s[n] = capped(s[n], cap)
+                for n in range(2):
+                    for e in range(2):
+                        at = int32(slot + 16 * warp + 8 * n + 2 * (lane & 3) + e)
+                        s[4 * n + e] = hidden(s[4 * n + e], bounds, pair0, at)
+                        s[4 * n + e + 2] = hidden(s[4 * n + e + 2], bounds, pair1, at)
+                part = int32((lane & 3) * (slots // 4) + 4 * warp)
+                if pair0 < pairs:
+                    ptx.stf4(scores, int32((place * held + pair0) * slots + part), s[0], s[1], s[4], s[5])
+                if pair1 < pairs:
+                    ptx.stf4(scores, int32((place * held + pair1) * slots + part), s[2], s[3], s[6], s[7])
+                put_peaks(peaks, s, warp, lane)
+            cuda.syncthreads()
+            if tid < PAIRS and tid < pairs:
+                top = peaks[uint32(tid)]
+                for w in range(1, workers):
+                    top = max(top, peaks[uint32(16 * w + tid)])
+                tops[int32(place * held + tid)] = top
+            fragment = int32(fragment + int32(cuda.gridDim.z))
 
     return attention_scores
 

@@ -15,7 +15,7 @@ from numba.types import float32, int32, int64, uint32
 from . import ptx
 from .attention_cache import over, page_of
 from .attention_join import HIDDEN, share_beside, sink_of, sum_with, weight_of
-from .attention_scores import PAIRS, put_pair_bounds, row_of, rows_of, tiles_seen
+from .attention_scores import PAIRS, row_of, rows_of, tiles_seen
 from .attention_tile import FLOOR, sum_of_row
 from .export import device, kernel
 
@@ -104,29 +104,43 @@ def make_weights(slots):
 
 
 def make_add_up(slots, whole):
-    count = 2 * TURN
+    count, steps, each = 2 * TURN, TURN * slots // 16, slots // 16
+
+    @device
+    def fetch(sh, f, to, weights, values, step):
+        """The weights and the values of 16 slots."""
+        f[to], f[to + 1], f[to + 2], f[to + 3] = ptx.ldmatrix_x4(sh, int32(weights + 8 * step))
+        f[to + 4], f[to + 5], f[to + 6], f[to + 7] = ptx.ldmatrix_x4t(sh, int32(values + 16 * VALUES * step))
 
     @device
     def add_up(sh, pitch, stage, factors, acc, buffer, left, lane):
-        """One turn, `whole` or of `left` tiles: sums of two groups of 8 dims for 16 pairs."""
-        fades = cuda.local.array(count, float32)
+        """One turn, `whole` or of `left` tiles: sums of two groups of 8 dims for 16 pairs. Each step waits for the sums of the one
+        before, so that nothing else may make it wait."""
+        fades, f = cuda.local.array(count, float32), cuda.local.array(16, uint32)
+        weights = int32((buffer * PAIRS + (lane & 15)) * pitch + 4 * (lane >> 4))
+        values = int32(stage + (lane & 15) * VALUES + 4 * (lane >> 4))
+        fetch(sh, f, 0, weights, values, 0)
         for t in range(TURN):
             fades[2 * t] = factors[uint32((buffer * TURN + t) * PAIRS + (lane >> 2))]
             fades[2 * t + 1] = factors[uint32((buffer * TURN + t) * PAIRS + 8 + (lane >> 2))]
-        for t in range(TURN):
-            if whole or t < left:
-                for n in range(2):
-                    acc[4 * n] *= fades[2 * t]
-                    acc[4 * n + 1] *= fades[2 * t]
-                    acc[4 * n + 2] *= fades[2 * t + 1]
-                    acc[4 * n + 3] *= fades[2 * t + 1]
-                for k in range(slots // 16):
-                    at = int32((buffer * PAIRS + (lane & 15)) * pitch + t * (slots // 2) + 8 * k + 4 * (lane >> 4))
-                    a0, a1, a2, a3 = ptx.ldmatrix_x4(sh, at)
-                    at = int32(stage + (t * slots + 16 * k + (lane & 15)) * VALUES + 4 * (lane >> 4))
-                    b0, b1, b2, b3 = ptx.ldmatrix_x4t(sh, at)
-                    acc[0], acc[1], acc[2], acc[3] = ptx.mma_f16(a0, a1, a2, a3, b0, b1, acc[0], acc[1], acc[2], acc[3])
-                    acc[4], acc[5], acc[6], acc[7] = ptx.mma_f16(a0, a1, a2, a3, b2, b3, acc[4], acc[5], acc[6], acc[7])
+        for i in range(steps):
+            o = 8 * (i & 1)
+            if i + 1 < steps:
+                fetch(sh, f, 8 - o, weights, values, i + 1)
+            if whole or i < left * each:
+                if i % each == 0:
+                    t = i // each
+                    for n in range(2):
+                        acc[4 * n] *= fades[2 * t]
+                        acc[4 * n + 1] *= fades[2 * t]
+                        acc[4 * n + 2] *= fades[2 * t + 1]
+                        acc[4 * n + 3] *= fades[2 * t + 1]
+                acc[0], acc[1], acc[2], acc[3] = ptx.mma_f16(
+                    f[o], f[o + 1], f[o + 2], f[o + 3], f[o + 4], f[o + 5], acc[0], acc[1], acc[2], acc[3]
+                )
+                acc[4], acc[5], acc[6], acc[7] = ptx.mma_f16(
+                    f[o], f[o + 1], f[o + 2], f[o + 3], f[o + 6], f[o + 7], acc[4], acc[5], acc[6], acc[7]
+                )
 
     return add_up
 
@@ -150,7 +164,6 @@ def make(slots):
     ):  # fmt: skip
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
-        bounds = cuda.shared.array(64, int32)
         factors, parts = cuda.shared.array(factor_count, float32), cuda.shared.array(part_count, float32)
         last_tops, totals = cuda.shared.array(PAIRS, float32), cuda.shared.array(PAIRS, float32)
         tid = int32(cuda.threadIdx.x)
@@ -161,9 +174,7 @@ def make(slots):
         if pairs <= 0:
             ptx.pdl_wait()
             return
-        put_pair_bounds(bounds, fragment, rows, group, window, cells, positions, shared, branches, tid)
-        cuda.syncthreads()
-        first, last = tiles_seen(bounds, int32(slots), lane)
+        first, last = tiles_seen(rows, int32(slots), window, cells, positions, shared, branches)
         tiles = int32(last + 1 - first)
         old = int32(ptx.ldg32(cells, 1))
         end = int32(old + int32(ptx.ldg32(cells, 0)))

@@ -6,7 +6,7 @@ from cases.attention_row import long_runs
 from pages import LAYER_AT, Attention, Same
 from run import Addresses, Case
 
-PAIRS, TURN, STAGES = 16, 4, 3
+PAIRS, TURN, STAGES, TURNS = 16, 4, 3, 4
 FEW = 64
 
 
@@ -43,7 +43,7 @@ def case(label, a, flags=0, reference=True, beside=True, few=FEW, **words):
         a.scale, a.softcap, tiles, 0,
     ]  # fmt: skip
     shared = shared_bytes(dim)
-    before = [(f"attention_scores_{slots}", (tiles, a.kv_heads, fragments), shared[0], [0, 1, 2, *range(6, 22)])]
+    before = [(f"attention_scores_{slots}", (tiles, a.kv_heads, -(-fragments // TURNS)), shared[0], [0, 1, 2, *range(6, 22)])]
     if beside:
         grid = (-(-a.rows // 64), a.heads, 1)
         picks = [0, 4, *range(5, 12), *range(14, 18), 23, 19, 20, 21]
@@ -67,7 +67,6 @@ def cases():
     yield case("window of one", Attention(3, 60, 1, 1, 64, 64, window=1))
     yield case("chunks", Attention(6, 93, 1, 1, 64, 64, window=-48))
     yield case("large scores", Attention(2, 200, 2, 1, 64, 64, peak=40.0), tolerance=5e-3)
-    yield case("branches", Attention(9, 130, 1, 1, 64, 64, branches=3))
     yield case("the 3 plain rows of a tree", long_runs(12, 90, plain=3, heads=2), flags=16)
     yield case("sinks, window and cap", Attention(5, 200, 2, 1, 64, 64, window=40, softcap=7.0, sinks=True))
     yield case("more rows than few", Attention(3, 20, 1, 1, 64, 64), few=2, beside=False)
