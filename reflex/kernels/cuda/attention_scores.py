@@ -4,12 +4,12 @@
     grid (tiles of slots, kv_heads, any), group = heads / kv_heads
     dynamic shared memory, in bytes: (slots + 16) * (2 dim + 16)
 
-Rows are those that continue the timeline itself. A block computes 16 pairs of a row and a head, those of a key head row by row, times
-the keys of one tile, then every (grid z)th 16; tiles are counted from the first that any row sees, and grid x must do for the
+Rows are those that continue the timeline itself. A block takes 16 pairs of a row and a head, those of a key head row by row,
+times the keys of one tile, then every (grid z)th 16. Tiles are counted from the first that any row sees; grid x must do for the
 furthest. Parameters as in attention_tile.
 
-scores [ceil(rows * group / 16)][kv_heads][tiles][held][4][slots / 4]: of a pair the four lanes that attention_tile has for it, hidden slots
-included; tops [the same][kv_heads][tiles][held]: the largest of each. held: pairs that a block may have at most, 16 or fewer.
+scores [ceil(rows * group / 16)][kv_heads][tiles][held][4][slots / 4]: of a pair the four lanes that attention_tile has for it,
+hidden slots included; tops [the same][kv_heads][tiles][held]: the largest of each. held: pairs that 16 are at most, or fewer.
 """
 
 from numba import cuda
