@@ -426,3 +426,31 @@ def test_a_thread_that_does_not_get_the_device_is_one_error(stub, facts):
     """
     (result,) = stub.run((PREPARE + body).format(count=600, kind=None, **facts))
     assert result == {"said": ["no context for this thread"] * 2, "failed": 0, "problems": 3}
+
+
+GROWS = """
+    import reflex
+    from reflex import state
+    small, large = {folder!r} + "/small", {folder!r} + "/large"
+    model = reflex.load({path!r}, backend="cuda", context=1024)
+    session, ids = model._session, [3 + i % 400 for i in range(900)]
+    for path, count in ((small, 2), (large, 900)):
+        session.settle(ids[:count])
+        state.export_state(session, ids[:count], path)
+    model.close()
+    other = reflex.load({path!r}, backend="cuda", context=1024)
+    plan, found = other._session.plan, []
+    for path in (small, large, small):
+        state.import_state(other._session, path)
+        found.append(plan.ring._pages.size >> 20)
+    other.close()
+    show(found=found)
+"""
+
+
+def test_no_more_memory_is_pinned_than_a_file_takes(stub, facts):
+    tiny.write("llama", facts["path"], layers=6, kv_heads=4, head_dim=256, heads=4, width=64)
+    (result,) = stub.run(GROWS.format(**facts))
+    assert result["found"] == [2, 22, 22]
+    sizes = [int(line.split()[1]) >> 20 for line in stub.matching("cuMemHostRegister_v2")]
+    assert {2, 22} <= set(sizes) and 24 not in sizes

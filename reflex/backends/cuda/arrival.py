@@ -14,7 +14,7 @@ from ...errors import OutOfMemoryError, ReflexError
 from ...native import Int64
 from . import driver
 from .memory import new_page, new_place, place_bytes
-from .ring import DAMAGED, ENDED, UNIT_WORDS, Ring, room
+from .ring import DAMAGED, ENDED, UNIT_WORDS, ring_of, room, slots_for
 
 CACHED = "attention_", "latent_"  # how the names of kernels begin that read or write the cache
 MOST_GROUPS = 18  # each costs a wait, some 10 us of the host and fewer of the device
@@ -36,6 +36,7 @@ class Arrival:
         self._descriptor = posix.dup(found.descriptor)
         self._digests = digests
         self._blocks, self._state, self._runs = blocks, state, runs
+        self._size = sum(block.size for block in (*blocks, *([state] if state else ())))
         self._words, self._first, self._ends = [], 0, []  # of every unit; units of the state, and up to the end of each group
         self._ring = self._problem = self._room = None
         self._begun, self._touched = _thread.allocate_lock(), _thread.allocate_lock()
@@ -57,21 +58,20 @@ class Arrival:
                     made.append(new_place(device, plan.program))
                     self.places = made[-1:]
                 self._state.runs = (Int64 * 3)(self._state.offset, place_bytes(plan.program), self.places[0])
-            if plan.ring is None:
-                plan.ring = Ring(device, self.piece, self._take_room())
-            self._list_units(plan.ring.unit_bytes)
-            plan.ring.lead()  # what was queued before may still use what is written to
+            self._ring = ring_of(plan, device, self.piece, self._size, self._take_room)
+            self._list_units(self._ring.unit_bytes)
+            self._ring.lead()  # what was queued before may still use what is written to
         except BaseException:
             for address in made:
                 device.free(address)
             raise
-        plan.ring.begin(self._words)
-        self._ring = plan.ring
+        self._ring.begin(self._words)
 
     def begin_later(self, starting):
         """Start copying on a thread of its own as soon as the device has a context."""
         self._begun.acquire()
-        if self.plan.ring is None:
+        ring = self.plan.ring
+        if ring is None or ring.slots < slots_for(self.piece, self._size):
             self._touched.acquire()
             native.start_thread(self._touch, (), "state file", self._touched)
         starting.then(lambda device: native.start_thread(self._begin_here, (device,), "state file", self._begun))
@@ -79,14 +79,14 @@ class Arrival:
     def _touch(self):
         """Memory for the ring, while there is no device that could pin it."""
         try:
-            self._room = room(self.piece)
+            self._room = room(self.piece, self._size)
         except OutOfMemoryError:
             return  # whoever needs it tries again
 
-    def _take_room(self):
+    def _take_room(self, piece, size):
         with self._touched:
             taken, self._room = self._room, None
-        return taken or room(self.piece)
+        return taken or room(piece, size)
 
     def _begin_here(self, device):
         try:

@@ -14,7 +14,7 @@ from .pinned import Pages
 from .upload import NO_TIMING
 
 PARTS = 4  # pieces of a unit, which is copied at once (kernels/host/ring.py)
-SLOTS = 12  # units in the ring: with 8 threads wait for them (docs/LOG.md)
+SLOTS = 12  # units in the ring, at most: with 8 threads wait for them (docs/LOG.md)
 THREADS = 12  # most; as many as it takes to read the page cache as fast as a device takes it
 PREAD, YIELD = {"x86_64": 17, "aarch64": 67}, {"x86_64": 24, "aarch64": 124}  # system calls
 UNWRITTEN, ENDED, DAMAGED = 1 << 28, 1 << 30, 1 << 31  # statuses of a piece; the first with an error number of the system
@@ -45,9 +45,24 @@ class Block:
         return *place, native.address_of(runs), len(runs) // 3, self.first + pieces, self.digests + 8 * pieces
 
 
-def room(piece):
-    """Memory for a Ring of pieces of so many bytes."""
-    return Pages(SLOTS * PARTS * piece, "a state file")
+def slots_for(piece, size):
+    """How many units a ring has room for that so many bytes in pieces pass through."""
+    return max(1, min(SLOTS, -(-size // (PARTS * piece))))
+
+
+def room(piece, size):
+    """Memory for such a ring."""
+    return Pages(slots_for(piece, size) * PARTS * piece, "a state file")
+
+
+def ring_of(plan, device, piece, size, take_room=room):
+    """The plan's Ring; a new one where it has none with so much room. `take_room`: makes its memory, as `room` does."""
+    if plan.ring is None or plan.ring.slots < slots_for(piece, size):
+        if plan.ring is not None:
+            plan.ring.close()
+            plan.ring = None
+        plan.ring = Ring(device, piece, take_room(piece, size))
+    return plan.ring
 
 
 class Ring:
@@ -57,6 +72,7 @@ class Ring:
         """`piece`: bytes under one digest. `pages`: a `room`, which is this ring's from now on."""
         self.device = device
         self.unit_bytes = PARTS * piece
+        self.slots = pages.size // self.unit_bytes
         self._library = native.library()
         self._stream = word("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
         self._done = word("cuEventCreate", NO_TIMING)
@@ -66,13 +82,13 @@ class Ring:
         self._functions = (Int64 * 7)(native.libc_address("syscall"), PREAD[machine], *addresses, YIELD[machine], back)
         self._pages, self._problem = pages, None
         self._pin()
-        count = SLOTS * PARTS  # of pieces; a unit on its way to the device takes one
+        count = self.slots * PARTS  # of pieces; a unit on its way to the device takes one
         self._events = (Int64 * count)(*[word("cuEventCreate", NO_TIMING) for _ in range(count)])
         self._block = (Int64 * 15)()
         self._held = None  # what a file's copying needs
         self._ends = []  # locks held while the threads run
         self.begun = False
-        for _ in range(min(THREADS, len(sched_getaffinity(0))) - 1):
+        for _ in range(min(THREADS, count, len(sched_getaffinity(0))) - 1):
             end = _thread.allocate_lock()
             end.acquire()
             try:
@@ -93,7 +109,7 @@ class Ring:
         count = len(words) // UNIT_WORDS
         units, state = (Int64 * len(words))(*words), (Int64 * (3 + 3 * count))()
         self._held, at = (units, state), native.address_of
-        slots = self._pages.address, SLOTS, self.unit_bytes, at(self._events)
+        slots = self._pages.address, self.slots, self.unit_bytes, at(self._events)
         self._block[FAILED:] = [-1, at(units), count, PARTS, at(state), *slots, at(self._functions), self._stream, out]
         self.begun = True
         self._do(BEGIN, len(self._ends))

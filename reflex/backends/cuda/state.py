@@ -100,7 +100,7 @@ class Store:
 
     def save(self, shape, out, start):
         """Write all chunks of a file of float16 to an OutputFile, from its byte `start` on; the digests of all their pieces."""
-        from .ring import PARTS, UNWRITTEN, Block, Ring, room
+        from .ring import PARTS, UNWRITTEN, Block, ring_of
 
         plan = self.plan
         plan.open()
@@ -116,11 +116,10 @@ class Store:
             for unit in range(-(-block.size // (PARTS * shape.piece)))
             for word in block.unit(unit, out.descriptor, shape.piece)
         ]
-        if plan.ring is None:
-            plan.ring = Ring(plan.device, shape.piece, room(shape.piece))
-        plan.ring.lead()
-        plan.ring.begin(words, out=True)
-        failed = plan.ring.join()
+        ring = ring_of(plan, plan.device, shape.piece, sum(shape.sizes))
+        ring.lead()
+        ring.begin(words, out=True)
+        failed = ring.join()
         if failed:
             status = failed[2]
             raise out.failure(status ^ UNWRITTEN) if status & UNWRITTEN else driver.failure("a copy from the device", status)
