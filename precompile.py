@@ -217,10 +217,11 @@ def sources_digest():
     return digest.hexdigest()
 
 
-def source_list():
-    """The text of cache/sources (reflex/stale.py)."""
-    files = {file.relative_to(ROOT).as_posix() for stem in stems() for file in sources(HOST / f"{stem}.py")}
-    return "".join(stale.line(ROOT, name) for name in sorted(files) if name.startswith("reflex/kernels/"))
+def write_sources(kind, files):
+    """The list of what the kernels of a kind are made from (reflex/stale.py)."""
+    names = sorted(file.relative_to(ROOT).as_posix() for file in files)
+    lines = [stale.line(ROOT, name) for name in names if name.startswith("reflex/kernels/")]
+    write_atomically(CACHE / stale.NAMES[kind], "".join(lines).encode())
 
 
 def build_host(chosen, blob):
@@ -276,7 +277,9 @@ def build(targets, jobs):
     for old in [path for part in (*BLOBS, CUDA) for path in CACHE.glob(f"{part}-*.bin")]:
         if old.name not in kept:
             old.unlink()
-    write_atomically(CACHE / stale.NAME, source_list().encode())
+    write_sources("host", set().union(*(sources(HOST / f"{stem}.py") for stem in stems())))
+    if gpus:
+        write_sources(CUDA, images.files())
     write_atomically(CACHE / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
     print(f"precompile: {', '.join(targets)} in {time.perf_counter() - started:.1f} s")
 
@@ -297,9 +300,10 @@ def check():
     except (OSError, ValueError) as error:
         return [f"cache/manifest.json: {error}"]
     problems = []
-    old = manifest["sources"] != sources_digest() or not (CACHE / stale.NAME).exists()
+    old = manifest["sources"] != sources_digest() or not (CACHE / stale.NAMES["host"]).exists()
     if manifest.get("cuda"):
         old |= manifest["cuda_sources"] != images.sources_digest(cuda_compiler(manifest))
+        old |= not (CACHE / stale.NAMES[CUDA]).exists()
     if old:
         problems.append("cache is older than the kernel sources: run python precompile.py")
     starter = manifest.get("starter")

@@ -13,6 +13,7 @@ from posix import close as _close
 from posix import fstat as _fstat
 from posix import open as _open
 from posix import read as _read
+from posix import stat as _stat
 
 from .errors import InternalError, KernelCacheError, OutOfMemoryError, ReflexError
 
@@ -256,16 +257,18 @@ def cache_folder():
     here = __file__.rpartition("/")[0]
     inside = here + "/cache"
     try:
-        _fstat_path(inside)
+        _stat(inside)
         return inside
     except OSError:
         return here.rpartition("/")[0] + "/cache"
 
 
-def _fstat_path(path):
-    from posix import stat
+def refuse_stale(folder, kind):
+    """See stale.py; the cache in the package itself has no sources."""
+    if folder != __file__.rpartition("/")[0] + "/cache":
+        from .stale import refuse_stale
 
-    return stat(path)
+        refuse_stale(folder, kind)
 
 
 class Library:
@@ -381,14 +384,11 @@ def best_blob(kind):
     for level in levels:
         path = f"{folder}/{kind}-{level}.bin"
         try:
-            _fstat_path(path)
+            _stat(path)
         except OSError:
             continue
         found = load(path, level)
-        if folder != __file__.rpartition("/")[0] + "/cache":
-            from .stale import refuse_stale
-
-            refuse_stale(folder)
+        refuse_stale(folder, "host")
         return found
     raise KernelCacheError("kernel cache is missing", f"{kind}-{levels[0]}.bin", "no blob for this CPU", folder, REPAIR)
 

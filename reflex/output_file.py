@@ -67,6 +67,15 @@ class OutputFile:
         self._folder, self._beside = folder, os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
         self._descriptor = -1
 
+    @property
+    def descriptor(self):
+        """For whoever writes by itself at places below `size`."""
+        return self._descriptor
+
+    def failure(self, number):
+        """The error for such writing that ended in an error of the system."""
+        return self._error(OSError(number, os.strerror(number)))
+
     def _error(self, error):
         return InputOutputError(f"cannot write {self.what}", found=error.strerror, where=self.path, remedy="nothing was left of it")
 

@@ -1,8 +1,8 @@
 """In a source tree: whether the compiled kernels are those of the kernel sources beside them.
 
-precompile.py writes `cache/sources`, a line for every source file of the host kernels below reflex/kernels: checksum, bytes, time
-of change in ns, path. A file whose size and time are still those is not read. What is installed has neither sources nor a list.
-Called by native.py when it maps a blob that does not lie in the package itself.
+precompile.py writes `cache/sources` and `cache/sources-cuda`, a line for every source file of the host's or a GPU's kernels below
+reflex/kernels: checksum, bytes, time of change in ns, path. A file whose size and time are still those is not read. What is
+installed has neither sources nor a list. Called by native.py when kernels are opened that do not lie in the package itself.
 """
 
 from posix import O_CLOEXEC, O_RDONLY, stat
@@ -13,7 +13,7 @@ from posix import read as _read
 from . import native
 from .errors import KernelCacheError
 
-NAME = "sources"
+NAMES = {"host": "sources", "cuda": "sources-cuda"}
 
 
 def line(root, name):
@@ -22,18 +22,18 @@ def line(root, name):
     return f"{native.checksum_of(_bytes(f'{root}/{name}'))} {status.st_size} {status.st_mtime_ns} {name}\n"
 
 
-def refuse_stale(folder):
-    """KernelCacheError where a source is another than the one that the kernels in the cache `folder` were compiled from. None where
-    there are no sources."""
+def refuse_stale(folder, kind):
+    """KernelCacheError where a source is another than the one that the kernels of a kind (NAMES) in the cache `folder` were
+    compiled from. None where there are no sources."""
     root = folder.rpartition("/")[0]
     try:
         stat(f"{root}/reflex/kernels")
     except OSError:
         return
     try:
-        lines = _bytes(f"{folder}/{NAME}").decode("utf-8", "replace").split("\n")
+        lines = _bytes(f"{folder}/{NAMES[kind]}").decode("utf-8", "replace").split("\n")
     except OSError as error:
-        expected, found = f"a list of their sources, the file {NAME}", error.strerror
+        expected, found = f"a list of their sources, the file {NAMES[kind]}", error.strerror
         raise KernelCacheError("the compiled kernels are of an older version", expected, found, folder, native.REPAIR) from None
     changed = [text[3] for text in (text.split(" ", 3) for text in lines) if len(text) == 4 and _changed(root, *text)]
     if changed:

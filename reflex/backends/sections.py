@@ -11,15 +11,16 @@ each [heads][slots of the block][width]. Fixed sections are [heads][width] and a
         fixed = ()      # fixed ones, in order
         half = False    # whether slots are kept as float16, so that a file of those loses nothing
         parallel = True # whether threads may write at the same time
-        fetches = False # whether it reads and checks blocks of float16 by itself: the first `count` slots of a reflex.state.layout
-                        # `shape`, from the file `found`; nothing is written that was not found right
+        fetches = False # whether it reads and checks files of float16 by itself, and writes them: chunks of a reflex.state.layout
+                        # `shape`; nothing is taken over that was not found right
         origin = ""     # what computes, as far as it decides the last bits of values
         place = 0       # of the fixed sections among those of the plan (program.records.PLACES); -1: zeros are read
         def read(self, first, count, address, half)            # slots [first, first + count) of one block to `address`
         def write(self, first, count, stored, address, half)   # the first `count` slots of a block of `stored` there
         def read_fixed(self, address)
         def write_fixed(self, address)
-        def fetch(self, shape, found, count)                   # where it fetches
+        def fetch(self, shape, found, count)                   # where it fetches: what `count` slots need; numbers of the chunks
+        def save(self, shape, out, start)                      # where it fetches: to an OutputFile; the digests of all pieces
 
 A plan on a GPU has `state_at(place)`: the device address of the float32 numbers of all its fixed sections, one after the other.
 Called by reflex/state; each backend has its own in a file beside it.

@@ -45,32 +45,39 @@ def export_state(session, ids, path, kind=None):
     shape = layout.Shape(store, len(ids), half)
     prints, origin = identity.of(session.plan.file, session.plan.program, store), f"{session.backend} {store.origin}"
     library, head = native.library(), layout.head(native.library(), shape, ids, prints, origin)
-    digests = [()] * len(shape.sizes)
+    with OutputFile(path, shape.file_bytes, "the state") as out:
+        out.write_at(0, head)
+        digests = store.save(shape, out, len(head)) if store.fetches and half else _save(store, shape, out, len(head))
+        out.write_at(len(head) + shape.starts[-1], layout.tail(library, digests))
+
+
+def _save(store, shape, out, start):
+    """Write all chunks to an OutputFile, from its byte `start` on; the digests of all their pieces."""
+    library, digests = native.library(), [()] * len(shape.sizes)
 
     def write(number):
         room, size, used = rooms.take(), shape.sizes[number], shape.used(number)
         if number < shape.blocks:
-            store.read(number * BLOCK, shape.stored(number), room.address, half)
+            store.read(number * BLOCK, shape.stored(number), room.address, shape.half)
         else:
             store.read_fixed(room.address)
         native.view(room.address + used, size - used)[:] = bytes(size - used)
         digests[number] = [library.digest(room.address + at, count, piece) for piece, at, count in shape.pieces(number)]
-        out.write_at(len(head) + shape.starts[number], native.view(room.address, size))
+        out.write_at(start + shape.starts[number], native.view(room.address, size))
         rooms.give(room)
 
     largest = max(shape.sizes, default=1)
     threads = max(1, min(MOST, ROOM // largest)) if store.parallel else 1
-    with OutputFile(path, shape.file_bytes, "the state") as out, Rooms(largest, "a block of the state") as rooms:
-        out.write_at(0, head)
+    with Rooms(largest, "a block of the state") as rooms:
         together(write, len(shape.sizes), "state file", threads)
-        out.write_at(len(head) + shape.starts[-1], layout.tail(library, [digest for chunk in digests for digest in chunk]))
+    return [digest for chunk in digests for digest in chunk]
 
 
 def import_state(session, path, ids=None, wait=True):
     """Put the state in the file `path` into the cache of `session`, as far as `ids` begin like it; an Imported.
 
     Without `ids` the whole text of the state becomes the session's timeline. StateError for a file of another model, or one that is
-    damaged; nothing of it is used then. Without `wait` the bytes of slots may still be read when this returns (on a GPU, which
+    damaged; nothing of it is used then. Without `wait` what it takes may still be read when this returns (on a GPU, which
     computes meanwhile): damage of them is then found before whatever is computed next has a result."""
     session.forget()
     with layout.open_state(path) as found:
@@ -103,8 +110,8 @@ def _take(store, shape, found, count):
     library, blocks = native.library(), (count + BLOCK - 1) // BLOCK
     needed, chunks = {*range(blocks), *([shape.blocks] if store.fixed and count else ())}, list(range(len(shape.sizes)))
     if store.fetches and found.half:
-        store.fetch(shape, found, count)  # checks what it fetches
-        needed, chunks = needed - {*range(blocks)}, chunks[blocks:]
+        taken = store.fetch(shape, found, count)  # checks what it takes
+        needed, chunks = needed.difference(taken), [number for number in chunks if number not in taken]
 
     def write(number):
         if number == shape.blocks:

@@ -17,6 +17,7 @@ from reflex.cli import front
 from reflex.errors import KernelCacheError
 
 KERNELS = "reflex/kernels/host/state.py"
+UNCOMPILED = {Path("reflex/kernels/cuda/levels.py")}  # of the build: says which targets there are
 COMMANDS = {  # every command that computes, or reads a model
     "bench": ("MODEL",),
     "check": ("MODEL", "text"),
@@ -42,25 +43,24 @@ def tree(tmp_path_factory):
     for name in ("reflex", "precompile.py"):
         (root / name).symlink_to(process.ROOT / name)
     shutil.copytree(process.ROOT / "cache", root / "cache", ignore=shutil.ignore_patterns("cuda-*"))
-    edit(root / "cache", lambda checksum, size: ("0" * 16, size + 1))
+    edit(root / "cache")
     tiny.write("llama-smollm", root / "tiny.gguf")
     return root
 
 
-def edit(cache, change):
-    """Change what the list says of the sources of one kernel file."""
-    lines = (cache / stale.NAME).read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if line.endswith(KERNELS))
-    checksum, size, time, name = lines[at].split(" ", 3)
-    checksum, size = change(checksum, int(size))
-    lines[at] = f"{checksum} {size} {time} {name}"
-    (cache / stale.NAME).write_text("".join(f"{line}\n" for line in lines))
+def edit(cache, kind="host", kernels=KERNELS):
+    """Have the list say something else of the sources of one kernel file."""
+    lines = (cache / stale.NAMES[kind]).read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.endswith(kernels))
+    _, size, time, name = lines[at].split(" ", 3)
+    lines[at] = f"{'0' * 16} {int(size) + 1} {time} {name}"
+    (cache / stale.NAMES[kind]).write_text("".join(f"{line}\n" for line in lines))
 
 
-def one_line(text, code):
+def one_line(text, code, kernels=KERNELS):
     assert code == 7 and text.count(b"\n") == 1, text.decode()
     assert text.startswith(b"reflex: kernel_cache: the compiled kernels are not those of the sources; expected ")
-    assert all(word in text for word in (KERNELS.encode(), b"; found ", b"/cache -> ", b"precompile.py"))
+    assert all(word in text for word in (kernels.encode(), b"; found ", b"/cache -> ", b"precompile.py"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -113,32 +113,35 @@ def test_what_counts_is_what_a_file_holds(tmp_path):
 
     def listed(text):
         file.write_text(text)
-        (cache / stale.NAME).write_text(stale.line(str(tmp_path), KERNELS))
+        (cache / stale.NAMES["host"]).write_text(stale.line(str(tmp_path), KERNELS))
 
     def refused():
         with pytest.raises(KernelCacheError) as caught:
-            stale.refuse_stale(str(cache))
+            stale.refuse_stale(str(cache), "host")
         return str(caught.value)
 
     listed("one")
-    stale.refuse_stale(str(cache))
+    stale.refuse_stale(str(cache), "host")
     file.write_text("one")  # at another time
-    stale.refuse_stale(str(cache))
+    stale.refuse_stale(str(cache), "host")
     file.write_text("two")
     assert KERNELS in refused()
     file.write_text("more")
     assert KERNELS in refused()
     file.unlink()
     assert KERNELS in refused()
-    (cache / stale.NAME).unlink()
+    (cache / stale.NAMES["host"]).unlink()
     assert "older version" in refused()
     file.parent.rmdir()
     file.parent.parent.rmdir()
-    stale.refuse_stale(str(cache))  # there are no sources to be older than
+    stale.refuse_stale(str(cache), "host")  # there are no sources to be older than
 
 
-def test_the_list_names_every_kernel_file():
-    lines = Path(f"{native.cache_folder()}/{stale.NAME}").read_text().splitlines()
+@pytest.mark.parametrize("kind", stale.NAMES)
+def test_the_list_names_every_kernel_file(kind):
+    if kind == "cuda" and not list((process.ROOT / "cache").glob("cuda-*.bin")):
+        pytest.skip("no kernels of a GPU in cache/")
+    lines = Path(f"{native.cache_folder()}/{stale.NAMES[kind]}").read_text().splitlines()
     named = {Path(line.split(" ", 3)[3]) for line in lines}
-    host = process.ROOT / "reflex" / "kernels" / "host"
-    assert {path.relative_to(process.ROOT) for path in host.glob("[a-z]*.py")} <= named
+    folder = process.ROOT / "reflex" / "kernels" / kind
+    assert {path.relative_to(process.ROOT) for path in folder.glob("[a-z]*.py")} - UNCOMPILED <= named

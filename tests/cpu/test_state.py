@@ -381,7 +381,7 @@ def test_a_full_disk_while_threads_write(small, tmp_path, monkeypatch):
 class Breaking:
     def __init__(self, store):
         self.sections, self.fixed, self.half, self.origin = store.sections, store.fixed, store.half, store.origin
-        self.parallel = True
+        self.parallel, self.fetches = True, False
 
     def read(self, *_):
         raise OSError("broken")

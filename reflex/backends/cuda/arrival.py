@@ -1,63 +1,50 @@
-"""Slots of a state file on their way to the device, while the caller goes on: the first evaluation computes a layer as soon as its
+"""What a state file holds on its way to the device, while the caller goes on: the first evaluation computes a layer as soon as its
 keys and values are there.
 
-Layers come in small groups, so that computing begins early and little is left to do when the last has come. Nothing is copied that
-was not found right, and whoever computes with the slots waits here for the last of them, and gets the error, before there is a
-result. Made by state.py; used by backend.py where one is under way.
+States of recurrent layers come first, since such layers do; then slots, by layers in small groups, so that computing begins early
+and little is left to do when the last has come. Nothing is copied that was not found right, and whoever computes with it waits here
+for the last, and gets the error, before there is a result. Made by state.py; used by backend.py where one is under way.
 """
 
 import _thread
 import posix
 
 from ... import native
-from ...errors import ReflexError
+from ...errors import OutOfMemoryError, ReflexError
 from ...native import Int64
 from . import driver
-from .memory import new_page
-from .ring import DAMAGED, ENDED, Ring
+from .memory import new_page, new_place, place_bytes
+from .ring import DAMAGED, ENDED, UNIT_WORDS, ring_of, room, slots_for
 
 CACHED = "attention_", "latent_"  # how the names of kernels begin that read or write the cache
 MOST_GROUPS = 18  # each costs a wait, some 10 us of the host and fewer of the device
 OPERATIONS = "attention", "latent_attention"  # steps that do
 
 
-class Block:
-    """A block of a file: where it lies, number of its first piece, address of that piece's digest, runs (kernels/host/ring.py)."""
-
-    __slots__ = ("digests", "ends", "first", "offset", "runs", "size")
-
-    def __init__(self, offset, size, first, digests, ends):
-        self.offset = offset
-        self.size = size  # bytes
-        self.first = first
-        self.digests = digests
-        self.ends = ends  # bytes of the block that the layers of each group end before
-        self.runs = None
-
-
 class Arrival:
     """What is under way."""
 
-    def __init__(self, plan, found, blocks, piece, digests, runs, layers):
-        """`found`: a reflex.state.layout.Found, which may be closed afterwards. `piece`: bytes under one digest. `digests`: what
-        those lie in. `runs`: function from (number of a block, its page) to its runs. `layers`: of the cache, that each group ends
-        before."""
+    def __init__(self, plan, found, blocks, state, piece, digests, runs, layers):
+        """`found`: a reflex.state.layout.Found, which may be closed afterwards. `blocks`: of slots. `state`: the Block of what goes
+        to place 0 of recurrent layers, or None. `piece`: bytes under one digest. `digests`: what those lie in. `runs`: function
+        from (number of a block, its page) to its runs. `layers`: of the cache, that each group ends before."""
         self.plan = plan
         self.piece = piece
         self.layers = layers
-        self.pages = []  # of the plan once this has begun
+        self.pages, self.places = [], []  # of the plan once this has begun
         self.short, self.unlike = found.short, found.unlike
         self._descriptor = posix.dup(found.descriptor)
         self._digests = digests
-        self._blocks, self._runs = blocks, runs
-        self._words, self._ends = [], []  # of every unit; units up to the end of each group
-        self._ring = self._problem = None
-        self._begun = _thread.allocate_lock()
+        self._blocks, self._state, self._runs = blocks, state, runs
+        self._size = sum(block.size for block in (*blocks, *([state] if state else ())))
+        self._words, self._first, self._ends = [], 0, []  # of every unit; units of the state, and up to the end of each group
+        self._ring = self._problem = self._room = None
+        self._begun, self._touched = _thread.allocate_lock(), _thread.allocate_lock()
 
     # ---- beginning ----
 
     def begin(self, device):
-        """Start copying, from the thread at hand. The pages are the plan's, and new ones where it has too few."""
+        """Start copying, from the thread at hand. Pages and places are the plan's, and new ones where it has too few."""
         made, plan = [], self.plan
         try:
             for _ in range(len(plan.page_addresses), len(self._blocks)):
@@ -65,21 +52,41 @@ class Arrival:
             self.pages = [*plan.page_addresses, *made]
             for number, block in enumerate(self._blocks):
                 block.runs = self._runs(number, self.pages[number])
-            if plan.ring is None:
-                plan.ring = Ring(device, self.piece)
-            units = self._units(plan.ring.unit_bytes)
-            plan.ring.lead()  # what was queued before may still use what is written to
+            self.places = list(plan.place_addresses)
+            if self._state is not None:
+                if not self.places:
+                    made.append(new_place(device, plan.program))
+                    self.places = made[-1:]
+                self._state.runs = (Int64 * 3)(self._state.offset, place_bytes(plan.program), self.places[0])
+            self._ring = ring_of(plan, device, self.piece, self._size, self._take_room)
+            self._list_units(self._ring.unit_bytes)
+            self._ring.lead()  # what was queued before may still use what is written to
         except BaseException:
-            for page in made:
-                device.free(page)
+            for address in made:
+                device.free(address)
             raise
-        plan.ring.begin(units, len(self._words) // 7)
-        self._ring = plan.ring
+        self._ring.begin(self._words)
 
     def begin_later(self, starting):
         """Start copying on a thread of its own as soon as the device has a context."""
         self._begun.acquire()
-        starting.then(lambda device: native.start_thread(self._begin_here, (device,), "state file"))
+        ring = self.plan.ring
+        if ring is None or ring.slots < slots_for(self.piece, self._size):
+            self._touched.acquire()
+            native.start_thread(self._touch, (), "state file", self._touched)
+        starting.then(lambda device: native.start_thread(self._begin_here, (device,), "state file", self._begun))
+
+    def _touch(self):
+        """Memory for the ring, while there is no device that could pin it."""
+        try:
+            self._room = room(self.piece, self._size)
+        except OutOfMemoryError:
+            return  # whoever needs it tries again
+
+    def _take_room(self, piece, size):
+        with self._touched:
+            taken, self._room = self._room, None
+        return taken or room(piece, size)
 
     def _begin_here(self, device):
         try:
@@ -87,41 +94,37 @@ class Arrival:
             self.begin(device)
         except BaseException as problem:
             self._problem = problem
-        finally:
-            self._begun.release()
 
-    def _units(self, size):
-        """The units as kernels/host/ring.py reads them: the first of all blocks, then the second of all: in the order of layers."""
-        pieces, words, counts = size // self.piece, [], []
-        rows = [(b.offset, b.size, native.address_of(b.runs), len(b.runs) // 3, b.first, b.digests) for b in self._blocks]
-        for number, at in enumerate(range(0, max(block.size for block in self._blocks), size)):
-            for offset, nbytes, runs, count, first, digests in rows:
-                if at < nbytes:
-                    skipped = number * pieces
-                    words += self._descriptor, offset + at, min(size, nbytes - at), runs, count
-                    words += first + skipped, digests + 8 * skipped
-            counts.append(len(words) // 7)
+    def _list_units(self, size):
+        """The units as kernels/host/ring.py reads them: those of the state, then the first of all blocks, then the second of all:
+        in the order of layers."""
+        words = []
+        for number in range(-(-self._state.size // size) if self._state else 0):
+            words += self._state.unit(number, self._descriptor, self.piece)
+        self._first, counts = len(words) // UNIT_WORDS, []
+        for number in range(-(-max((block.size for block in self._blocks), default=0) // size)):
+            for block in self._blocks:
+                words += block.unit(number, self._descriptor, self.piece)
+            counts.append(len(words) // UNIT_WORDS)
         for group in range(len(self.layers)):
-            furthest = max(-(-block.ends[group] // size) for block in self._blocks)
-            self._ends.append(counts[furthest - 1])
+            self._ends.append(counts[max(-(-block.ends[group] // size) for block in self._blocks) - 1])
         self._words = words
-        return (Int64 * len(words))(*words)
 
     # ---- waiting ----
 
     def begun(self):
-        """Wait until copying has started; raises what prevented it. The pages of the plan."""
+        """Wait until copying has started; raises what prevented it. Returns this, whose pages and places are the plan's."""
         if self._begun.locked():
             self.plan.gpu.starting.ready()  # raises where it will never begin
         with self._begun:
             if self._problem is not None:
                 raise self._problem
-        return self.pages
+        return self
 
     def wait(self, group):
-        """Let everything queued on the device's stream from now on wait for the layers of a group."""
+        """Let everything queued on the device's stream from now on wait for the layers of a group, -1: for the state."""
         self.begun()
-        self._ring.queue(self._ends[group])
+        self._ring.queue(self._ends[group] if group >= 0 else self._first)
         self._ring.follow()
 
     def land(self):
@@ -129,6 +132,10 @@ class Arrival:
         try:
             self.plan.open()
             self.plan.grow(0)
+            if self._state is not None:
+                from .recurrent import reach
+
+                reach(self.plan, -1)
             self._join()
         finally:
             self._close()
@@ -145,7 +152,7 @@ class Arrival:
         self._ring.follow()
         if found:
             number, part, status = found
-            offset, size = self._words[7 * number + 1 : 7 * number + 3]
+            offset, size = self._words[UNIT_WORDS * number + 1 : UNIT_WORDS * number + 3]
             at = part * self.piece
             if status == ENDED:
                 raise self.short(offset + at, size - at)
@@ -157,6 +164,10 @@ class Arrival:
         self.plan.arriving = None
         if self._ring is not None:
             self._ring.join()  # of what was interrupted
+        with self._touched:
+            if self._room is not None:
+                self._room.free()
+                self._room = None
         if self._descriptor >= 0:
             posix.close(self._descriptor)
             self._descriptor = -1
@@ -167,6 +178,8 @@ class Arrival:
         """Queue the launches of a backend.Shape, each part as soon as its weights and the slots that it reads are there."""
         plan = self.plan
         weights = [(None, shape.first, shape.last)] if plan.arrived else shape.parts
+        if self._state is not None:
+            self.wait(-1)
         for group, begun, end in self.parts(shape.chain, shape.first, shape.last):
             if group >= 0:
                 self.wait(group)
@@ -201,5 +214,5 @@ class Arrival:
 
 def groups(count):
     """Layers that each group ends before. A group is little, because computing with the first begins when it has come."""
-    each = -(-count // MOST_GROUPS)
+    each = max(1, -(-count // MOST_GROUPS))
     return [min(count, end) for end in range(each, count + each, each)]

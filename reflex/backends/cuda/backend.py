@@ -188,7 +188,7 @@ class Plan:
         """Make sure that the cache has pages for `slots` slots."""
         first, needed = len(self.page_addresses), (slots + SLOTS - 1) // SLOTS
         if self.arriving is not None:
-            self.page_addresses += self.arriving.begun()[first:]
+            self.page_addresses += self.arriving.begun().pages[first:]
         while len(self.page_addresses) < needed:
             self.page_addresses.append(new_page(self.device, self.memory.page_bytes, needed))
         count = len(self.page_addresses) - first

@@ -8,10 +8,11 @@ import _thread
 from posix import readlink, sched_getaffinity
 
 from ... import native
-from ...errors import ModelFileError, OutOfMemoryError, ReflexError
-from ...native import Int64, libc
+from ...errors import ModelFileError, OutOfMemoryError
+from ...native import Int64
 from . import driver
 from .driver import call, word
+from .pinned import Pages
 
 NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 BUFFER, BUFFERS = 1344 << 10, 2  # bytes of a piece, at most; buffers of a thread
@@ -20,7 +21,6 @@ ASKED, DENSE, GUESSED = range(3)  # lanes
 OVER, PROBLEM, DESK_BYTES = 64, 128, 1024 + 3 * 32768 * 40  # of a desk
 ENDED, REFUSED = 1 << 31, 201  # statuses: a file that ends early, CUDA_ERROR_INVALID_CONTEXT
 ROOM = 64  # bytes behind a thread's buffers, for a piece
-HUGE_PAGE, ADVISE_HUGE, POPULATE_WRITE = 2 << 20, 14, 23  # bytes; MADV_*
 
 
 class Counter:
@@ -39,14 +39,7 @@ class Buffers:
     def __init__(self):
         self.threads = min(THREADS, max(1, len(sched_getaffinity(0)) - 1))
         self.each = BUFFER * BUFFERS + ROOM
-        self.size = self.threads * self.each + native.PAGE - 1 & -native.PAGE
-        self._mapping = native.alloc(self.size + HUGE_PAGE, "buffers for experts")
-        self.address = self._mapping.address + HUGE_PAGE - 1 & -HUGE_PAGE
-        for advice in (ADVISE_HUGE, POPULATE_WRITE):  # huge pages are pinned sooner; a system without them does as well
-            libc("madvise", 3)(self.address, self.size, advice)
-
-    def free(self):
-        self._mapping.free()
+        self.pages = Pages(self.threads * self.each, "buffers for experts")
 
 
 class Copier:
@@ -58,12 +51,13 @@ class Copier:
         self._library = native.library()
         self._desk = native.alloc(DESK_BYTES, "pieces of weights")
         self._buffers = buffers
-        device.pin(buffers.address, buffers.size)
+        buffers.pages.pin(device)
         names = "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventSynchronize"
         self._functions = (Int64 * len(names))(*map(driver.address, names))
         pairs = [[word("cuEventCreate", NO_TIMING) for _ in range(BUFFERS)] for _ in range(buffers.threads)]
         self._events = [(Int64 * BUFFERS)(*pair) for pair in pairs]
         self._guard = _thread.allocate_lock()
+        self._problem = None  # of a thread that did not get the device
         self._ends = []  # locks, each held until a thread has ended
         for number in range(buffers.threads):
             end = _thread.allocate_lock()
@@ -80,11 +74,12 @@ class Copier:
         desk, at = self._desk.address, native.address_of
         try:
             self.device.attach()
-        except ReflexError:
+        except BaseException as error:
+            self._problem = error
             problem = native.view(desk + PROBLEM, 2, "q")  # pieces are counted down all the same: no one waits for ever
             problem[1] = REFUSED
             problem[0] = 2
-        lanes, buffers = GUESSED + (number < GUESSING), self._buffers.address + number * self._buffers.each
+        lanes, buffers = GUESSED + (number < GUESSING), self._buffers.pages.address + number * self._buffers.each
         functions, serve, events = at(self._functions), self._library.serve_pieces, at(self._events[number])
         serve(desk, lanes, buffers, BUFFER, events, functions, self.stream)
 
@@ -108,6 +103,8 @@ class Copier:
         if problem[0]:
             while problem[0] < 2:  # another thread is writing the rest
                 continue
+            if self._problem is not None:
+                raise self._problem
             status, descriptor, offset, size = problem[1:]
             if status == ENDED:
                 where = f"{readlink(f'/proc/self/fd/{descriptor}')} offset {offset}"
@@ -128,8 +125,7 @@ class Copier:
         for end in self._ends:
             end.acquire()
         call("cuStreamSynchronize", self.stream)
-        self.device.unpin(self._buffers.address)
-        self._buffers.free()
+        self._buffers.pages.free()
         for event in (event for pair in self._events for event in pair):
             call("cuEventDestroy_v2", event)
         call("cuStreamDestroy_v2", self.stream)

@@ -196,7 +196,7 @@ class Gpu:
         if self.copier is not None:
             self.copier.close()
         elif self._buffers is not None:
-            self._buffers.free()
+            self._buffers.pages.free()
         try:
             found = self.starting.ready()
         except ReflexError:  # said where the device was wanted

@@ -235,6 +235,15 @@ def new_page(device, size, pages):
     return page
 
 
+def place_bytes(program):
+    """Of the states of all recurrent layers."""
+    return 4 * sum(program.states)
+
+
+def new_place(device, program):
+    return device.allocate(place_bytes(program), "states of recurrent layers")
+
+
 def doubles(values):
     view = memoryview(bytearray(8 * len(values))).cast("d")
     for i, value in enumerate(values):

@@ -245,6 +245,7 @@ def choose(device, folder=None):
         raise DeviceError("no kernels for this device", have, own, folder, "use --backend cpu")
     for name in names:
         if device.driver >= driver_for(name):
+            native.refuse_stale(folder, "cuda")
             return open_images(known[name])
     need = f"a driver for CUDA {driver.version_text(min(driver_for(n) for n in names))} or newer"
     found = f"CUDA {driver.version_text(device.driver)}"

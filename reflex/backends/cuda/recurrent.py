@@ -9,6 +9,7 @@ from ... import native
 from ...errors import UnsupportedError
 from ..layers import checked
 from .batch import Batch
+from .memory import new_place, place_bytes
 from .parameters import Own, blocks
 from .recurrent_patterns import IN_RECORDS, MOST_CONVS
 
@@ -64,13 +65,16 @@ def send(plan, view, at, strands, count):
 def reach(plan, place):
     """Make sure that all places up to this one are there."""
     first = len(plan.place_addresses)
-    if place < first:
+    if plan.arriving is not None:
+        plan.place_addresses += plan.arriving.begun().places[first:]
+    while len(plan.place_addresses) <= place:
+        plan.place_addresses.append(new_place(plan.device, plan.program))
+    count = len(plan.place_addresses) - first
+    if not count:
         return
-    size = 4 * sum(plan.program.states)
-    plan.place_addresses += [plan.device.allocate(size, "states of recurrent layers") for _ in range(first, place + 1)]
-    plan.allocated += size * (place + 1 - first)
-    block = (native.Int64 * (place + 1 - first))(*plan.place_addresses[first:])
-    plan.device.copy_in(plan.address(plan.memory.place_table) + 8 * first, native.address_of(block), 8 * len(block))
+    plan.allocated += count * place_bytes(plan.program)
+    block = (native.Int64 * count)(*plan.place_addresses[first:])
+    plan.device.copy_in(plan.address(plan.memory.place_table) + 8 * first, native.address_of(block), 8 * count)
     plan.device.synchronize()
 
 

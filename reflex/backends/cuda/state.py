@@ -1,12 +1,14 @@
 """The memory of the cuda backend as sections of a state file (../sections.py). Imported where one is read or written.
 
-Blocks of float16 slots are values as the cache has them: threads read them from the file, check them and copy them to their places
-(fetch.py); a whole block is, byte for byte, a page. Other blocks are rearranged in a buffer of the host.
+Blocks of float16 slots are values as the cache has them, a whole one byte for byte a page, and so are fixed sections: in a file of
+those, threads copy everything between the file and its places through pinned memory (ring.py), and check it or work out its digests
+on the way. Blocks of float32 are rearranged in a buffer of the host.
 """
 
 from ... import native
 from ...native import Int64
 from ..sections import BLOCK, fixed_sections, rearrange, slot_bytes, slot_sections
+from . import driver
 from .memory import SLOTS
 from .shard import ask_ahead
 
@@ -37,12 +39,6 @@ class Store:
         self.plan.open()
         self._land()
         device, page = self.plan.device, self.plan.page_addresses[first // SLOTS]
-        if half:
-            runs = self._runs(address, count, count, page)
-            for at in range(0, len(runs), 3):
-                device.copy_out(runs[at], runs[at + 2], runs[at + 1])
-            device.synchronize()
-            return
         host = native.alloc(self.plan.memory.page_bytes, "a page of the cache")
         device.copy_out(host.address, page, self.plan.memory.page_bytes)
         device.synchronize()
@@ -66,36 +62,77 @@ class Store:
         host.free()
 
     def fetch(self, shape, found, count):
-        """The first `count` slots of a file of float16 (reflex/state/layout.py), checked by those who copy them. They are on their
-        way when this returns, see arrival.py."""
-        from .arrival import Arrival, Block, groups
+        """What the first `count` slots of a file of float16 (reflex/state/layout.py) need of it, checked by those who copy it: the
+        numbers of those chunks. They are on their way when this returns, see arrival.py."""
+        from .arrival import Arrival, groups
+        from .ring import Block
 
         plan, blocks = self.plan, (count + BLOCK - 1) // BLOCK
         self._land()
-        if not (count and shape.slot):
-            return
-        ask_ahead(found.descriptor, found.offset(shape, 0), shape.starts[blocks])
+        taken = [*range(blocks), *([shape.blocks] if self.fixed and count else ())]
+        if not any(shape.sizes[number] for number in taken):
+            return taken
         layers = groups(len(plan.program.caches))
-        values, wanted = self._values_before(layers), []
-        digests = native.bytes_at(found.digests(shape), 8 * shape.firsts[blocks])
-        kept = (native.UInt8 * len(digests)).from_buffer_copy(digests)  # the file may be closed before they are read
-        for number in range(blocks):
-            first = shape.firsts[number]
-            ends = [HALF * shape.stored(number) * end for end in values[:-1]] + [shape.sizes[number]]
+        values, wanted = self._values_before(layers), {}
+        kept = (native.UInt8 * (8 * shape.firsts[-1])).from_buffer_copy(native.bytes_at(found.digests(shape), 8 * shape.firsts[-1]))
+        for number in taken:  # the file may be closed before the digests are read
+            ask_ahead(found.descriptor, found.offset(shape, number), shape.sizes[number])
+            first, ends = shape.firsts[number], ()
+            if number < shape.blocks:
+                ends = [HALF * shape.stored(number) * end for end in values[:-1]] + [shape.sizes[number]]
             at = native.address_of(kept) + 8 * first
-            wanted.append(Block(found.offset(shape, number), shape.sizes[number], first, at, ends))
+            wanted[number] = Block(found.offset(shape, number), shape.sizes[number], first, at, ends)
 
         def runs(number, page):
             stored = shape.stored(number)
             return self._runs(wanted[number].offset, min(stored, count - number * BLOCK), stored, page)
 
-        arriving = Arrival(plan, found, wanted, shape.piece, kept, runs, layers)
+        state = wanted.pop(shape.blocks, None)
+        slots = [*wanted.values()] if shape.slot else []
+        arriving = Arrival(plan, found, slots, state, shape.piece, kept, runs, layers)
         if plan.device is None and not plan.gpu.starting.is_over:
             arriving.begin_later(plan.gpu.starting)
         else:
             plan.open()
             arriving.begin(plan.device)
         plan.arriving = arriving
+        return taken
+
+    def save(self, shape, out, start):
+        """Write all chunks of a file of float16 to an OutputFile, from its byte `start` on; the digests of all their pieces."""
+        from .ring import PARTS, UNWRITTEN, Block, ring_of
+
+        plan = self.plan
+        plan.open()
+        self._land()
+        digests, blocks = (Int64 * shape.firsts[-1])(), []
+        for number, size in enumerate(shape.sizes):
+            offset, first = start + shape.starts[number], shape.firsts[number]
+            at = native.address_of(digests) + 8 * first
+            blocks.append(Block(offset, size, first, at, runs=self._runs_of(shape, number, offset)))
+        words = [
+            word
+            for block in blocks
+            for unit in range(-(-block.size // (PARTS * shape.piece)))
+            for word in block.unit(unit, out.descriptor, shape.piece)
+        ]
+        ring = ring_of(plan, plan.device, shape.piece, sum(shape.sizes))
+        ring.lead()
+        ring.begin(words, out=True)
+        failed = ring.join()
+        if failed:
+            status = failed[2]
+            raise out.failure(status ^ UNWRITTEN) if status & UNWRITTEN else driver.failure("a copy from the device", status)
+        return list(digests)
+
+    def _runs_of(self, shape, number, offset):
+        """The runs of a chunk that is written at an offset; none for what is zeros."""
+        if number < shape.blocks:
+            stored = shape.stored(number)
+            return self._runs(offset, stored, stored, self.plan.page_addresses[number]) if shape.slot else (Int64 * 3)()
+        if self.place < 0:
+            return (Int64 * 3)(offset)
+        return (Int64 * 3)(offset, shape.fixed, self.plan.place_addresses[self.place])
 
     def _land(self):
         if self.plan.arriving is not None:

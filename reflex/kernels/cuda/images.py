@@ -55,6 +55,11 @@ def fingerprint(stem, compiler):
     return _digest(sources(HERE / f"{stem}.py") | _files(TEXT_MAKERS), compiler)[:24]
 
 
+def files():
+    """Every source file that the CUDA kernels are made from."""
+    return _files((*TEXT_MAKERS, *IMAGE_MAKERS, "images")).union(*(sources(HERE / f"{stem}.py") for stem in stems()))
+
+
 def sources_digest(compiler):
     """One hash over everything the CUDA kernels are made from."""
     return _digest(_files((*IMAGE_MAKERS, "images")), *(fingerprint(stem, compiler) for stem in stems()))
