@@ -18,7 +18,6 @@ MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
 APART = 32  # rows of a steady batch up to which scores and sums on tensor cores are kernels of their own; 0: never
 PAIRS, WIDTH = 16, 32  # of a row and a head that a block of those takes, dimensions that one of the latter does
-TURNS = 4  # 16 pairs that a block of scores takes one after another
 SCORES_BYTES = 64 << 20  # of scores, at most
 LEAST_REACH = 2048  # slots
 LEAST, MOST_PARTS = 2, 64  # tiles of slots that a part of a branch has at least, and parts
@@ -113,7 +112,7 @@ class AttentionLaunches(Batch):
             tops = self.memory.named(f"tops {count}", self._most_scores(count) // slots_of(dim))
             shared, facts = apart_bytes(dim), (dim, held, *facts)
             values = (q, scores, tops, *mask, stride, *facts, few, flags, scale, cap)
-            self._add(f"attention_scores_{slots_of(dim)}", (tiles, kv_heads, blocks(fragments, TURNS)), values, shared[0])
+            self._add(f"attention_scores_{slots_of(dim)}", (tiles, kv_heads, fragments), values, shared[0])
             values = (scores, tops, out, sinks, *mask, tiles, *facts, few, flags)
             self._add(f"attention_sums_{slots_of(dim)}", (blocks(dim, WIDTH), kv_heads, fragments), values, shared[1])
         if self.rows > few:
@@ -165,9 +164,9 @@ class AttentionLaunches(Batch):
         tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), LEAST_TILE)
         if self.reach:  # which slots a part has depends on the position alone; a row's are in one block, or in one each
             kernel, least, parts = "attention_tree", LEAST, min(MOST_PARTS, blocks(self.reach, LEAST * tile))
-            splits = parts if width * self.rows <= self.multiprocessors else 1
+            splits = parts if width * self.rows <= 2 * self.multiprocessors else 1
             most = min(MOST_PARTS, blocks(reach_of(m.page_count * SLOTS), LEAST * tile))
-            blocks_at_once = self.multiprocessors * most  # of any batch: one buffer serves all
+            blocks_at_once = 2 * self.multiprocessors * most  # of any batch: one buffer serves all
         else:
             places = self.multiprocessors * (2 if self.rows > 1 and not flags & REST else 1)  # two blocks fit beside each other
             kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, places // (width * self.rows)))
