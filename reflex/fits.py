@@ -64,11 +64,11 @@ def on_cuda(file, program):
     """Weights, buffers, states and pages of the cache lie there. `context`: tokens per size of a GPU; 0: it does not fit."""
     try:
         lowering(program)
+        layout = Layout(file)
+        memory = DeviceOutline(layout, program, program.context_length)
+        memory.lay(file)
     except ReflexError as error:
         return {"supported": False, "reason": str(error)}
-    layout = Layout(file)
-    memory = DeviceOutline(layout, program, program.context_length)
-    memory.lay(file)
     fixed, page = memory.seal()[1] + 4 * PLACES * sum(program.states), memory.page_bytes
     rooms = {size: (size << 30) - DRIVER_BYTES - layout.size - fixed for size in GPUS}
     return {
@@ -90,7 +90,8 @@ class DeviceOutline(Memory):
         return self.weight(tensor) if tensor.type == 0 else self.named("decoded " + tensor.name, 4 * tensor.elements)
 
     def lay(self, file):
-        """Ask for the buffers of launches: of long prompts, of those whose results depend on no length, of one token."""
+        """Ask for the buffers of launches: of long prompts, of those whose results depend on no length, of one token. Where there
+        are no kernels that would say, they count among the bytes of the driver."""
         images = roomiest(cache_folder())
         for shape in ((self.rows, 1), (self.rows, 1, reach_of(self.program.context_length), True), (1, 1)) if images else ():
             chain = Chain(library())

@@ -19,6 +19,7 @@ from cases import (
     expert_plain,
     expert_tiles,
     latent_attention,
+    linear_rows,
     linear_tiles,
     recurrence,
     router,
@@ -27,7 +28,8 @@ from pages import Attention
 from run import Addresses, emulate
 from strands import BEFORE
 
-from reflex import tree
+from reflex import quant, tree
+from reflex.backends.cuda import products
 from reflex.ops import delta_rule, state_scan
 from reflex.session import Session
 
@@ -148,6 +150,29 @@ def test_products_of_a_token_are_the_same_in_every_company():
             for token, row in zip(tokens, emulate(some)[9], strict=True):
                 assert want.setdefault(token, row.tobytes()) == row.tobytes(), (tile, len(tokens), token)
     assert len(want) == 40
+
+
+def few_of(case, block, tokens):
+    """The products of a case by linear_rows, as steady batches launch it."""
+    some = copy(case)
+    some.kernel, some.shared = f"linear_rows_{tokens}_{block.name}", 0
+    some.args = [*case.args, products.GROUPS, *linear_rows.UNROUTED]
+    tiles = sum(-(-case.args[at] // products.TILE) for at in (6, 13, 20))
+    some.grid = (-(-tiles * products.GROUPS // 8), 1, 1)
+    return some
+
+
+@pytest.mark.parametrize("block", linear_tiles.FORMATS, ids=lambda block: block.name)
+def test_products_of_few_tokens_are_those_of_many(block):
+    """linear_rows and linear_tiles_32: every format; steps that the groups of warps do not share evenly."""
+    step, random = quant.load(block.name).FRAGMENT.elements, numpy.random.default_rng(block.id)
+    for mode, columns, rows, tokens, count in ((block.id & 1, 5 * step, (17,), 8, 5), (2, step, (3, 3), 16, 9)):
+        columns = -(-columns // block.elements) * block.elements + (32 if block.elements <= 32 else 0)
+        matrices = [linear_tiles.matrix(block, number, columns, random) for number in rows]
+        case = linear_tiles.case("few", "32_narrow", count, columns, matrices, mode, random, act=mode >> 1)
+        want, found = emulate(case), emulate(few_of(case, block, tokens))
+        for at in case.wanted:
+            assert found[at].tobytes() == want[at].tobytes(), (mode, tokens)
 
 
 def test_latent_attention_of_a_path_is_the_same_in_every_company():

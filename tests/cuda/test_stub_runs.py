@@ -150,6 +150,14 @@ def test_one_graph_serves_every_run_of_its_kind(calls):
     assert thrice.kernels(captured=True).count("advance") == 1
 
 
+@pytest.mark.parametrize(("rows", "graphs"), [(2, 1), (16, 1), (17, 0)])
+def test_steady_batches_of_few_rows_become_a_graph(calls, rows, graphs):
+    """At their third run; longer ones are worth launching one by one."""
+    few = f"plan.evaluate([1] * {rows}, 9, [*range(9, 9 + {rows})], [0] * {rows}, [0] * {rows}, [0], steady=True)"
+    found = calls(f"[{few} for _ in range(5)]")
+    assert found.count("cuGraphInstantiateWithFlags") == graphs and found.count("cuGraphLaunch") == 3 * graphs
+
+
 def test_whoever_wants_no_more_tokens_just_stops(calls):
     body = "[[next(run) for _ in range(2)] for run in [plan.follow(1, step(1, 0) + 1, Sampling(), 1, [1], (5,), 40)]]"
     stopped = calls(body)
@@ -197,7 +205,8 @@ def test_candidates_are_one_batch(library, model, tmp_path):
     single = launches([" a", " b", " q"])
     assert not any(name.startswith("attention_tree") for name in single.kernels())
     for run in (two, many, single):
-        assert {name for name in run.kernels() if name.startswith("linear")} <= {"linear_tiles_32", "linear_tiles_32_narrow"}
+        products = {name for name in run.kernels() if name.startswith("linear")}
+        assert products <= {"linear_tiles_32", "linear_tiles_32_narrow", "linear_rows_8_Q8_0", "linear_rows_16_Q8_0"}
 
 
 FEW_LOGITS = """

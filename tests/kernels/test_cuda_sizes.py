@@ -281,7 +281,7 @@ def test_parameters_have_the_kinds_of_the_signature(lowered):
 
 def test_dynamic_shared_memory(lowered):
     for _, _, chain in lowered:
-        for kernel, _, values, shared in chain:
+        for kernel, grid, values, shared in chain:
             if kernel.name.startswith("recurrence"):
                 assert shared == recurrence_cases.shared_bytes(kernel.name, *values[16:18])
             elif kernel.name.startswith("attention_tile"):
@@ -296,6 +296,8 @@ def test_dynamic_shared_memory(lowered):
                 assert shared == linear_dot_cases.shared_bytes(values[4])
             elif kernel.name.startswith("linear_stream_"):
                 assert shared == stream_of(kernel).shared_bytes(values[4], *values[-5:])
+            elif re.fullmatch(r"linear_rows_(8|16)_\w+", kernel.name):
+                assert shared in (0, Images.multiprocessor_shared_bytes // 2) and (not shared or grid[0] <= MULTIPROCESSORS)
             elif kernel.name.startswith("linear_tiles"):
                 assert shared == linear_tiles_cases.SHARED
             elif kernel.name.startswith("expert_tiles"):
@@ -319,7 +321,8 @@ def test_no_launch_asks_for_more_shared_memory_than_a_block_has(tmp_path, head_d
             chain = Launches()
             lowering(program)(images, MULTIPROCESSORS, chain, file, program, places, *shape).lower()
             for kernel, _, _, shared in chain:
-                assert shared <= images.block_shared_bytes, kernel.name
+                alone = kernel.name.startswith("linear_rows") and shared == images.multiprocessor_shared_bytes // 2
+                assert shared <= (images.most_shared_bytes if alone else images.block_shared_bytes), kernel.name
             names |= {(type(images), kernel.name) for kernel, *_ in chain}
     file.close()
     assert (Images, f"attention_tile_{head_dim}") in names
@@ -392,12 +395,15 @@ def test_every_format_has_its_kernels():
     assert products.fragment_of(by_name(MANY).id).tiled
 
 
+MADE_READERS = "linear_tiles", f"linear_rows_{products.FEW[0]}_{MANY}", f"linear_rows_{products.FEW[1]}_{MANY}"
+
+
 def test_weights_made_half_floats_are_read_behind_the_launch_that_makes_them(lowered):
     for _, _, chain in lowered:
         for i, (kernel, _, values, _) in enumerate(chain):
-            if kernel.name.startswith("linear_tiles") and chain[i - 1][0].name.startswith("expand"):
+            if kernel.name.startswith(MADE_READERS) and chain[i - 1][0].name.startswith("expand"):
                 assert (not chain.overlaps[i] and values[4] == chain[i - 1][2][1]) or values[11] == chain[i - 1][2][1]
-            elif not kernel.name.startswith("linear_tiles"):
+            elif not kernel.name.startswith(MADE_READERS):
                 assert chain.overlaps[i] or not i
 
 
@@ -437,7 +443,10 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         for kernel, grid, values, _ in chain:
             if kernel.name.startswith("linear_tiles_"):
                 shape = SHAPES[kernel.name.removeprefix("linear_tiles_")]
-                found.add(("tiles", shape.tokens, shape.splits, shape.stages))
+                assert shape.tokens == 32
+                found.add(("products", shape.splits))
+            elif kernel.name.startswith("linear_rows_"):
+                found.add(("products", values[-7]))
             elif kernel.name.startswith("attention_tree"):
                 assert values[26] == attention.LEAST and grid[1] <= attention.MOST_PARTS == attention_cache.MOST_PARTS
                 trees.add((kernel.name, values[25]))

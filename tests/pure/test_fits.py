@@ -36,6 +36,14 @@ def test_weights_larger_than_the_machine(opened, monkeypatch):
     assert "too large, this machine has 64.0 GiB, 40.0 GiB of it free" in text
 
 
+def test_kernels_that_are_not_there_or_damaged(opened, monkeypatch, tmp_path):
+    monkeypatch.setattr(fits, "cache_folder", lambda: str(tmp_path))
+    assert fits.on_cuda(*opened)["fixed_bytes"] > 0
+    (tmp_path / "cuda-sm_90.bin").write_bytes(b"no kernels in here")
+    found = fits.on_cuda(*opened)
+    assert not found["supported"] and "CUDA kernel" in found["reason"]
+
+
 def test_a_gpu_that_is_too_small(opened, monkeypatch):
     file, program = opened
     monkeypatch.setattr(fits, "GPUS", (1, 2, 3))

@@ -15,6 +15,7 @@ from .launch import Chain
 from .lowering import lowering, refuse_large
 from .memory import CELLS, EXPANDED, SLOTS, WEIGHTS, Memory, new_page
 from .parameters import lists_of_runs
+from .products import STEADY
 
 SHAPES = 8  # batch sizes whose launches are kept
 ROW_STATS = 16  # bytes: largest logit, sum of exp, argmax, its logarithm (kernels/cuda/logits.py)
@@ -231,7 +232,7 @@ class Plan:
             self.arriving.run(shape)
             self._arrive()
             return
-        if count == 1 and shape.graph is None and shape.runs > 2:
+        if (count == 1 or (reach and count <= STEADY)) and shape.graph is None and shape.runs > 2:
             shape.graph = shape.chain.capture(shape.first, shape.last)
         if shape.graph:
             shape.graph.launch()

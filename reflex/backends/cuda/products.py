@@ -24,6 +24,8 @@ TILE = 16  # weight rows of a tile of products of few tokens
 DOT_THREADS, DOT_ROWS = 256, 2  # of a block, and rows that a strand of linear_dot holds
 REGISTERS = 65536  # of a multiprocessor
 FEW = 8, 16, 32  # tokens of the kernels linear_rows_*, in that order; without the last, its prompts take tiles of tokens
+STEADY = 16  # tokens up to which steady batches take linear_rows: GROUPS warps to a tile add up in the order of linear_tiles_32
+GROUPS = 4
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
 SHORT = 75  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take several at once
@@ -278,12 +280,17 @@ class Products(Batch):
         return self._tiled if fragment_of(size[0]).tiled else self._untiled
 
     def _tiled(self, inputs, parts, tail):
-        tokens, sizes = 0 if self.reach else next((most for most in FEW if inputs[2] <= most), 0), [part[1] for part in parts]
+        tokens, sizes = self._tokens(inputs[2]), [part[1] for part in parts]
         if all(f"linear_rows_{tokens}_{by_id(size[0]).name}" in self.image for size in sizes):
             self._few(tokens, inputs, parts, tail)
         else:
             values = (*inputs, *self._segments(parts), *tail)
             self._tiles(sizes, values, tail[0] == MODES["gated"], inputs[2])
+
+    def _tokens(self, rows):
+        """Tokens of the kernel linear_rows that serves so many, 0 where tiles of tokens do."""
+        most = STEADY if self.reach else FEW[-1]
+        return next((tokens for tokens in FEW if rows <= tokens <= most), 0)
 
     def _untiled(self, inputs, parts, tail):
         pairs, factors, rows, columns = inputs
@@ -321,8 +328,12 @@ class Products(Batch):
             self._add("expand_" + by_id(kind).name, grid, (weights, scratch + i * size, rows * columns, made))
             values += [scratch + i * size, by_name(MANY).id, rows, bias, int(biased), out + 4 * first, stride]
         values += [0] * (7 * (SEGMENTS - len(parts)))
-        sizes = [(by_name(MANY).id, columns, rows)] * len(parts)
-        self._tiles(sizes, (*inputs, *values, *tail), tail[0] == MODES["gated"], inputs[2], alone=True)
+        sizes, gated = [(by_name(MANY).id, columns, rows)] * len(parts), tail[0] == MODES["gated"]
+        tokens = self._tokens(inputs[2])
+        if tokens:
+            self._rows(tokens, sizes, (*inputs, *values, *tail), gated, alone=True)
+        else:
+            self._tiles(sizes, (*inputs, *values, *tail), gated, inputs[2], alone=True)
 
     def _unpacked(self, inputs, parts, tail):
         """One launch each, weights unpacked value by value."""
@@ -336,13 +347,21 @@ class Products(Batch):
         """The product of a few tokens: a launch for each type among the matrices."""
         for kind in dict.fromkeys(part[1][0] for part in parts):
             mine = [part for part in parts if part[1][0] == kind]
-            sizes = [part[1] for part in mine]
-            if tokens >= PAIRED and fragment_of(kind).tiled:
-                splits, grid = self._shares(sizes, inputs[-1])
-            else:
-                splits, grid = self._splits(sizes, tail[0] == MODES["gated"], inputs[-1])
-            values = (*inputs, *self._segments(mine), *tail, splits, *UNROUTED)
-            self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), values)
+            values = (*inputs, *self._segments(mine), *tail)
+            self._rows(tokens, [part[1] for part in mine], values, tail[0] == MODES["gated"])
+
+    def _rows(self, tokens, sizes, values, gated, alone=False):
+        """A launch of linear_rows for matrices of one type. `alone`: the weights come from the launch in front."""
+        kind, columns, _ = sizes[0]
+        if self.reach:
+            splits, grid = GROUPS, blocks(sum(blocks(size[2], TILE) for size in sizes) * GROUPS, 8)
+        elif tokens >= PAIRED and fragment_of(kind).tiled:
+            splits, grid = self._shares(sizes, columns)
+        else:
+            splits, grid = self._splits(sizes, gated, columns)
+        # Where one block to a multiprocessor will do, no two may share one: those of a launch that begins early would.
+        shared = self.image.multiprocessor_shared_bytes // 2 if tokens < PAIRED and grid <= self.multiprocessors else 0
+        self._add(f"linear_rows_{tokens}_{by_id(kind).name}", (grid,), (*values, splits, *UNROUTED), shared, alone)
 
     def _tiles(self, sizes, values, gated, rows, alone=False):
         """The widest tiles that still keep the multiprocessors busy. `alone`: the weights come from the launch in front."""

@@ -70,30 +70,35 @@ def _weights(format):
     return device(weights)
 
 
-@device
-def chosen(pair, odd):
-    """One half of a pair, twice."""
-    selector = uint32(0x1010)
-    if odd:
-        selector = uint32(0x3232)
-    return ptx.prmt(pair, pair, selector)
-
-
 @cache
-def _scale(format):
-    """Device function: (scale, minimum) of a row in a unit, as halves, each twice, from the lane that holds that column's."""
+def _scales(format):
+    """Device functions: a lane keeps the scales s0, s1 and minimums m0, m1 of its columns, as halves, from place `o` on; (scale,
+    minimum) of a row in a unit, each twice, from the lane that holds that column's."""
     split, with_minimum = format.record.split, format.record.minimum
 
-    def scale(scales, minimums, unit, lane):
-        source, odd = int32((lane & 28) | (unit >> 1)), int32(unit & 1)
-        if split:
-            source, odd = int32((lane & 28) | unit), int32((lane >> 1) & 1)
-        value, minimum = chosen(ptx.shfl_idx_u(scales, source), odd), uint32(0)
+    def keep(s0, s1, m0, m1, kept, o):
         if with_minimum:
-            minimum = chosen(ptx.shfl_idx_u(minimums, source), odd)
-        return value, minimum
+            kept[o], kept[o + 1] = ptx.f2h2(s0, m0), ptx.f2h2(s1, m1)
+        else:
+            kept[o] = ptx.f2h2(s0, s1)
 
-    return device(scale)
+    def hand_out(kept, o, unit, lane):
+        odd, source = int32(unit & 1), int32((lane & 28) | int32(unit >> 1))
+        if split:
+            odd, source = int32((lane >> 1) & 1), int32((lane & 28) | int32(unit))
+        if not with_minimum:
+            both = ptx.shfl_idx_u(kept[o], source)
+            return ptx.prmt(both, both, uint32(0x1010 + 0x2222 * odd)), uint32(0)
+        first, second = kept[o], kept[o + 1]
+        if split:  # lanes differ in which one they need
+            first, second = ptx.shfl_idx_u(first, source), ptx.shfl_idx_u(second, source)
+        if odd:
+            first = second
+        if not split:
+            first = ptx.shfl_idx_u(first, source)
+        return ptx.prmt(first, first, uint32(0x1010)), ptx.prmt(first, first, uint32(0x3232))
+
+    return device(keep), device(hand_out)
 
 
 def at_once(format, tokens):
@@ -156,7 +161,7 @@ def _plane(format, tokens, pairs):
     first_groups = at_once(format, tokens)
     further = groups - first_groups
     more_words = max(4 * further, 1)
-    weights, scale = _weights(format), _scale(format)
+    weights, (_, scale) = _weights(format), _scales(format)
     fetch, fetch_more = _fetch(format, first_groups), _fetch(format, further, first_groups)
     multiply, multiply_more = _multiply(first_groups), _multiply(further)
 
@@ -176,8 +181,8 @@ def _plane(format, tokens, pairs):
             shift = uint32(uint32((int32(row[p]) + (step >> half_steps) * step_bytes) & 2) << uint32(3))
             v, m, v8, m8 = uint32(0), uint32(0), uint32(0), uint32(0)
             if not plain:
-                v, m = scale(factors[d], factors[d + 1], int32(unit), lane)
-                v8, m8 = scale(factors[d + 2], factors[d + 3], int32(unit), lane)
+                v, m = scale(factors, d, unit, lane)
+                v8, m8 = scale(factors, d + 2, unit, lane)
             p0, p1, p2, p3 = weights(raw, b, o, c, j, t, shift, v, m)
             q0, q1, q2, q3 = weights(raw, b + head, o + words, c, j, t, shift, v8, m8)
             multiply(p0, p1, p2, p3, q0, q1, q2, q3, x, done % 2 * x_half, sums, p * 4 * groups)
@@ -196,6 +201,7 @@ def _chunk(format, tokens, pairs):
     head, words, planes, part_chunks = record.head, record.words, record.planes, record.chunks // record.parts
     plain, held_words, grow = record.offset is None, held(format), 1 / SHRUNK
     place, load_chunk, scales, plane = format.place, format.load_chunk, format.scales, _plane(format, tokens, pairs)
+    keep, _ = _scales(format)
 
     def chunk(c, near, far, count, at, following, line, row, under, step, coming, wanted, last, lane, raw, x, factors, sums):
         t, part = int32(lane & 3), c // part_chunks
@@ -203,11 +209,9 @@ def _chunk(format, tokens, pairs):
             for p in range(pairs):
                 b, d = p * held_words, 4 * p
                 s0, s1, m0, m1 = scales(raw, b, t, part)
-                factors[d] = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow)))
-                factors[d + 1] = ptx.f2h2(m0, m1)
+                keep(float32(s0 * float32(grow)), float32(s1 * float32(grow)), m0, m1, factors, d)
                 s0, s1, m0, m1 = scales(raw, b + head, t, part)
-                factors[d + 2] = ptx.f2h2(float32(s0 * float32(grow)), float32(s1 * float32(grow)))
-                factors[d + 3] = ptx.f2h2(m0, m1)
+                keep(float32(s0 * float32(grow)), float32(s1 * float32(grow)), m0, m1, factors, d + 2)
         plane(c, int64(0), near, far, count, at, following, line, row, under, step, lane, raw, x, factors, sums)
         if planes > 1:
             plane(c, int64(1), near, far, count, at, following, line, row, under, step, lane, raw, x, factors, sums)
@@ -415,9 +419,10 @@ def made(format, tokens, pairs, module=__name__):
                         if biased1:
                             up += bias1[int32(output + offset)]
                         value = float32(activated(act, value) * up)
-                    elif mode == 1:
-                        value = ptx.fmaf(scale, value, out[place])
-                    out[place] = value
+                    old, weight = float32(0), float32(1)
+                    if mode == 1:
+                        old, weight = out[place], scale
+                    out[place] = ptx.fmaf(weight, value, old)  # no -0, as linear_tiles has none
             done = int32(done + THREADS)
 
     linear_rows.__module__ = module
