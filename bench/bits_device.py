@@ -33,6 +33,8 @@ NAN = 0xFFFFFFFF
 PIECES = 1, 2, 9, 40, 59  # tokens of a prefix that is computed in pieces
 STATES = 1, 255, 300  # tokens of a state: a page and its edges
 LORA, RANK = 40, 4  # tokens of a text for adapters
+# Of the adapters together; four times as strong ones change logits by hardly more, and rounding of the model so made by 0.05.
+STRENGTHS = [0.25], [-0.5, 0.5]
 HELD = []  # the device of this process
 
 
@@ -163,8 +165,8 @@ def states(checks, model, folder):
 
 
 def adapters_of(checks, model, folder):
-    """Adapters of all matrices, and of every other one with half the strength beside them: how far logits are from the reference's,
-    and the gaps of choices that were turned over for it."""
+    """Adapters of all matrices, and of every other one beside them: how far logits are from the reference's, and the gaps of
+    choices that were turned over for it."""
     import adapters
     import bits
     from ties import explain, last_logits, off
@@ -176,7 +178,8 @@ def adapters_of(checks, model, folder):
     plain, rows = model.logits(ids), []
     for number, some in enumerate((names, names[::2])):
         adapters.write(folder / f"lora{number}", path, some, rank=RANK * (1 + number), seed=number)
-    for given in ([(folder / "lora0", 1.0)], [(folder / "lora0", -0.5), (folder / "lora1", 0.5)]):
+    for scales in STRENGTHS:
+        given = [(folder / f"lora{number}", scale) for number, scale in enumerate(scales)]
         with bits.opened(path, "cuda", lora=given) as other:
             found = other.logits(ids)
         with bits.opened(path, "reference", lora=given) as trusted:

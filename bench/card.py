@@ -87,7 +87,7 @@ PARTS = (
     Part("experts", 25, 50, 120, (BIG, LITTLE), experts),
     Part("formats", 12, 0, 40, (), lambda options: [["formats_device"]]),
     Part("families", 65, 0, 110, (), seeds),
-    Part("bits", 75, 0, 100, (), lambda options: [["bits_device"]]),
+    Part("bits", 40, 0, 85, (), lambda options: [["bits_device"]]),
     Part("lazy", 90, 0, 150, (BIG,), lazy),
     Part("energy", 60, 0, 100, FILES, energy),
 )

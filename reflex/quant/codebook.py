@@ -101,6 +101,18 @@ def placed(ptx):
     return bytes_of
 
 
+def sevens(ptx):
+    """Function (word) -> its four lowest groups of seven bits, as bytes."""
+    uint32 = ptx.u32
+
+    def bytes_of(word):
+        first, second = uint32(word & uint32(0x7F)), uint32(uint32(word << uint32(1)) & uint32(0x7F00))
+        third, fourth = uint32(uint32(word << uint32(2)) & uint32(0x7F0000)), uint32(uint32(word << uint32(3)) & uint32(0x7F000000))
+        return uint32(uint32(first | second) | uint32(third | fourth))
+
+    return bytes_of
+
+
 def quarters(ptx):
     """Function (four bytes of sign bits, k) -> the low four of byte k and its high four."""
     uint32 = ptx.u32

@@ -11,7 +11,7 @@ from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .iq1_s import eighths, nibbles
 from .lanes import Group, Large, nibbles_in_turn, odd_scales, points_of
-from .stream import Stream, entries
+from .stream import Stream, entries_of_bytes
 
 OFFSET = 9  # a code is 8 * (coordinate + 1), and 2 where it is shifted up
 
@@ -140,25 +140,29 @@ def _fragment(ptx, base, function):
 FRAGMENT = Fragment(256, 8, 2, 0, _fragment, planes=4, parts=2, offset=OFFSET, tiled=False, table=_table, heavy=True)
 
 
+def _shifted():
+    """Codes of the points shifted up, then of those shifted down."""
+    words = memoryview(nibbles()).cast("I")
+    return b"".join((4 * word + up).to_bytes(4, "little") for up in (0x11111111, 0) for word in words)
+
+
 def _stream(ptx, function):
     """A code is four times the coordinate, a half more or less: 4 * (coordinate + 1) and 1 or 0, less 9/2. High halves of bytes
     stay in place."""
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
-    point = function(entries(ptx, 0))
+    point = function(entries_of_bytes(ptx, 0))
 
     def head(at, t, raw, o):
         raw[o], raw[o + 1] = ptx.at64(int32(at + 48))
 
     def load(at, p, t, raw, o):
         raw[o] = ptx.at32(int32(at + 16 * p + 4 * t))
-        raw[o + 1] = uint32(ptx.at16(int32(at + 32 + 8 * p + 2 * t)) ^ uint32(0x8888))
+        raw[o + 1] = ptx.at16(int32(at + 32 + 8 * p + 2 * t))
 
     def halves(raw, o, k):
         """Eight halves of codes of the point k of four."""
         high = uint32(raw[o + 1] << uint32(8 - 4 * k)) if k < 3 else uint32(raw[o + 1] >> uint32(4))
-        entry = point(raw, uint32(uint32(high & uint32(0x700)) | ptx.prmt(raw[o], uint32(0), uint32(0x4440 + k))))
-        up = uint32(uint32(raw[o + 1] >> uint32(3 + 4 * k)) & uint32(1))
-        return uint32(uint32(up * uint32(0x11111111)) + uint32(entry * uint32(4)))
+        return point(raw, raw[o], k, uint32(high & uint32(0xF00)))
 
     halves = function(halves)
 
@@ -181,5 +185,5 @@ def _stream(ptx, function):
 
 
 STREAM = Stream(
-    56, 2, 2, 2, _stream, order=codebook.HALVES, halves=True, offset=72, tables=((nibbles, 2048, 1),), powers=(0, 4, 0, 4)
+    56, 2, 2, 2, _stream, order=codebook.HALVES, halves=True, offset=72, tables=((_shifted, 4096, 1),), powers=(0, 4, 0, 4)
 )

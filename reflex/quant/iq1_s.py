@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) * (coordinate + 1/8, or - 1/8)
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, odd_scales, points_of
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_bytes, unaligned
 
 
 def decode(blocks):
@@ -137,7 +137,7 @@ def nibbles():
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 1))
-    point = function(entries(ptx, 0))
+    point = function(entries_of_bytes(ptx, 0))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -149,7 +149,7 @@ def _stream(ptx, function):
     def indexed(raw, o, k):
         """The point k of four."""
         high = uint32(raw[o + 3] << uint32(8 - 3 * k)) if k < 3 else uint32(raw[o + 3] >> uint32(1))
-        return point(raw, uint32(uint32(high & uint32(0x700)) | ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + k))))
+        return point(raw, word(raw, o, 0, 0), k, uint32(high & uint32(0x700)))
 
     indexed = function(indexed)
 
@@ -159,12 +159,10 @@ def _stream(ptx, function):
         return uint32(first & low), uint32(second & low), uint32(first & high), uint32(second & high)
 
     def scales(raw, head, o, p, t):
-        bits = raw[o + 3]
-        s = float32(ptx.h2f_lo(raw[head]) * float32(int32(2 * int32(uint32(bits >> uint32(12)) & uint32(7)) + 1)))
-        shift = float32(-0.875)
-        if bits & uint32(0x8000):
-            shift = float32(-1.125)
-        return float32(s * float32(1 / 16)), float32(s * shift)
+        bits, d = raw[o + 3], ptx.h2f_lo(raw[head])
+        s = ptx.fmaf(d, float32(int32(uint32(bits >> uint32(11)) & uint32(14))), d)
+        eighth = ptx.bits2f(uint32(uint32(uint32(bits << uint32(16)) & uint32(0x80000000)) | uint32(0x3E000000)))
+        return float32(s * float32(1 / 16)), float32(s * float32(eighth - float32(1)))
 
     return head, load, codes, scales
 

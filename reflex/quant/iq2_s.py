@@ -12,7 +12,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, apart, odd_scales, points_of, sixteen_nibbles, turned_octets
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_bytes, unaligned
 
 
 def decode(blocks):
@@ -128,7 +128,7 @@ def _sign_places():
 def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 1))
-    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    point, signs = function(entries_of_bytes(ptx, 0)), function(entries_of_bytes(ptx, 1))
     placed, scales_of = function(codebook.placed(ptx)), function(codebook.odd_pair(ptx))
 
     def head(at, t, raw, o):
@@ -141,10 +141,8 @@ def _stream(ptx, function):
         raw[o + 7] = ptx.at8(int32(at + 74 + 4 * p + t))
 
     def codes(raw, head, o, p, j, t):
-        byte = uint32(0x4440 + j)
-        low, pattern = ptx.prmt(word(raw, o, 0, 0), uint32(0), byte), ptx.prmt(word(raw, o + 3, 0, 0), uint32(0), byte)
-        entry = point(raw, uint32(uint32(uint32(raw[o + 6] << uint32(8 - 2 * j)) & uint32(0x300)) | low))
-        return placed(uint32(entry ^ signs(raw, pattern)))
+        entry = point(raw, word(raw, o, 0, 0), j, uint32(uint32(raw[o + 6] << uint32(8 - 2 * j)) & uint32(0x300)))
+        return placed(uint32(entry ^ signs(raw, word(raw, o + 3, 0, 0), j, uint32(0))))
 
     def scales(raw, head, o, p, t):
         return scales_of(raw[head], raw[o + 7])

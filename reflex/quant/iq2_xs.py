@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, even_signs, odd_scales, points_of, sixteen_nibbles
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_halves, unaligned
 
 
 def decode(blocks):
@@ -112,7 +112,7 @@ def _places():
 def _stream(ptx, function):
     int32, uint32 = ptx.i32, ptx.u32
     read, word = map(function, unaligned(ptx, 2))
-    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    point, signs = function(entries_of_halves(ptx, 0)), function(entries_of_halves(ptx, 1))
     placed = function(codebook.placed(ptx))
     scales_of = function(codebook.odd_pair(ptx))
 
@@ -124,8 +124,9 @@ def _stream(ptx, function):
         raw[o + 4] = ptx.at8(int32(at + 66 + 4 * p + t))
 
     def codes(raw, head, o, p, j, t):
-        code = uint32(word(raw, o, j >> 1, 0) >> uint32(16 * (j & 1)))
-        return placed(uint32(point(raw, uint32(code & uint32(511))) ^ signs(raw, uint32(uint32(code >> uint32(9)) & uint32(127)))))
+        two = word(raw, o, j >> 1, 0)
+        entry = point(raw, uint32(two & uint32(0x01FF01FF)), j & 1)
+        return placed(uint32(entry ^ signs(raw, uint32(uint32(two >> uint32(9)) & uint32(0x007F007F)), j & 1)))
 
     def scales(raw, head, o, p, t):
         return scales_of(raw[head], raw[o + 4])

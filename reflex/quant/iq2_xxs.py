@@ -11,7 +11,7 @@ value = d * (2 * scale + 1) / 8 * signed coordinate
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, odd_scales, points_of, scales_and_signs
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_bytes, unaligned
 
 
 def decode(blocks):
@@ -126,8 +126,8 @@ def _places():
 def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
-    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
-    placed = function(codebook.placed(ptx))
+    point, signs = function(entries_of_bytes(ptx, 0)), function(entries_of_bytes(ptx, 1))
+    placed, sevens = function(codebook.placed(ptx)), function(codebook.sevens(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -136,8 +136,8 @@ def _stream(ptx, function):
         read(int32(at + 2 + 32 * p + 8 * t), raw, o)
 
     def codes(raw, head, o, p, j, t):
-        entry = point(raw, ptx.prmt(word(raw, o, 0, 0), uint32(0), uint32(0x4440 + j)))
-        return placed(uint32(entry ^ signs(raw, uint32(uint32(word(raw, o, 1, 0) >> uint32(7 * j)) & uint32(127)))))
+        entry = point(raw, word(raw, o, 0, 0), j, uint32(0))
+        return placed(uint32(entry ^ signs(raw, sevens(word(raw, o, 1, 0)), j, uint32(0))))
 
     def scales(raw, head, o, p, t):
         four = uint32(word(raw, o, 1, 0) >> uint32(28))

@@ -12,7 +12,7 @@ value = d * (2 * scale + 1) * signed coordinate
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, apart, odd_scales, points_of, turned_octets
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_bytes, unaligned
 
 
 def decode(blocks):
@@ -121,7 +121,7 @@ def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
     read_signs, word_of_signs = map(function, unaligned(ptx, 1))
-    point, quarters = function(entries(ptx, 0)), function(codebook.quarters(ptx))
+    point, quarters = function(entries_of_bytes(ptx, 0)), function(codebook.quarters(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -134,8 +134,7 @@ def _stream(ptx, function):
 
     def half(raw, o, k, bits):
         """Word k: a point with these signs."""
-        low = ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3)))
-        levels = point(raw, uint32(uint32(uint32(raw[o + 7] << uint32(8 - k)) & uint32(256)) | low))
+        levels = point(raw, word(raw, o, k >> 2, 0), k & 3, uint32(uint32(raw[o + 7] << uint32(8 - k)) & uint32(256)))
         return uint32(levels ^ ptx.prmt(uint32(bits * uint32(0x10204080)), uint32(0), uint32(0xBA98)))
 
     half = function(half)

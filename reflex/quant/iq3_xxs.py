@@ -10,7 +10,7 @@ value = d * (2 * scale + 1) / 4 * signed coordinate
 from . import codebook, combed, fields, grids
 from .fragment import Fragment
 from .lanes import Group, Large, apart, odd_scales, points_of, scales_and_signs
-from .stream import Stream, entries, unaligned
+from .stream import Stream, entries_of_bytes, unaligned
 
 
 def decode(blocks):
@@ -116,7 +116,8 @@ def _stream(ptx, function):
     int32, uint32, float32 = ptx.i32, ptx.u32, ptx.f32
     read, word = map(function, unaligned(ptx, 2))
     read_signs, word_of_signs = map(function, unaligned(ptx, 1))
-    point, signs = function(entries(ptx, 0)), function(entries(ptx, 1))
+    point, signs = function(entries_of_bytes(ptx, 0)), function(entries_of_bytes(ptx, 1))
+    sevens = function(codebook.sevens(ptx))
 
     def head(at, t, raw, o):
         raw[o] = ptx.at16(at)
@@ -127,14 +128,14 @@ def _stream(ptx, function):
 
     def half(raw, o, k, bits):
         """Word k: a point with the signs in the highest bits of bytes; ~x + 1 is -x, and no byte is 0."""
-        levels = point(raw, ptx.prmt(word(raw, o, k >> 2, 0), uint32(0), uint32(0x4440 + (k & 3))))
+        levels = point(raw, word(raw, o, k >> 2, 0), k & 3, uint32(0))
         minus = ptx.prmt(bits, uint32(0), uint32(0xBA98))
         return uint32(uint32(levels ^ minus) + uint32(minus & uint32(0x01010101)))
 
     half = function(half)
 
     def codes(raw, head, o, p, j, t):
-        bits = signs(raw, uint32(uint32(word_of_signs(raw, o + 4, 0, 0) >> uint32(7 * j)) & uint32(127)))
+        bits = signs(raw, sevens(word_of_signs(raw, o + 4, 0, 0)), j, uint32(0))
         return half(raw, o, 2 * j, bits), half(raw, o, 2 * j + 1, uint32(bits * uint32(2)))
 
     def scales(raw, head, o, p, t):

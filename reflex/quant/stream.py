@@ -29,8 +29,8 @@ at: int32 address of the run; raw: a local uint32 array, `head` and `o` places i
 their activations are 0 and their scales are not used, but their codes must not lead out of a table. Reads up to 4 bytes behind
 a run. Nothing here imports a compiler.
 
-`tables`: (function -> bytes, words, ways) of what `codes` reads by `entries`. Kernels put them into shared memory, each word as
-often as there is room, up to `ways` (1 or 4, 8, 16, 32) times: fewer lanes then meet in one bank. raw begins with two words for
+`tables`: (function -> bytes, words, ways) of what `codes` reads by `entries_of_*`. Kernels put them into shared memory, each word
+as often as there is room, up to `ways` (1 or 4, 8, 16) times: fewer lanes then meet in one bank. raw begins with two words for
 each.
 
 Numbers proper (`floats`) have runs of 32 weights, of which lane t has the eight from 8t on, and no codes:
@@ -44,7 +44,6 @@ ROWS = 16  # of a tile
 WARPS = 8  # of a block
 ROUND = 16 * 32 * WARPS  # columns of activations that a block makes ready at once, where there is room: half as many of wide ones
 WIDE = 8192  # columns
-ZEROS = 128  # words of zeros in front of the activations
 PARTS = 8 * ROWS * WARPS  # words of sums that are kept before results are finished
 
 
@@ -82,22 +81,34 @@ class Stream:
         return sum(4 * words * min(most, ways) for _, words, most in self.tables)
 
     def shared_bytes(self, columns, splits, runs, stages, ways, tall):
-        """Dynamic shared memory of linear_stream: zeros, what belongs to groups, activations, what they are made of and later sums
+        """Dynamic shared memory of linear_stream: what belongs to groups, activations, what they are made of and later sums
         of rows, stages whose rows are an odd number of 16 bytes apart, tables."""
         padded = (columns + self.run - 1) // self.run * self.run
         groups, at_once = (padded // 32 * self.meta + 31) // 32 * 32, ROUND if padded <= WIDE else ROUND // 2
         scratch = max(PARTS, min(padded, at_once) // 2)
         pieces = (splits * runs * self.nbytes + 46) // 16 | 1  # the last one has a word of where the row begins, and room behind
-        words = ZEROS + groups + padded // 2 + scratch
+        words = groups + padded // 2 + scratch
         return 4 * words + stages * tall * ROWS * WARPS // splits * 16 * pieces + self.table_bytes(ways)
 
 
-def entries(ptx, k):
-    """Function (raw, index) -> word `index` of the format's table k, the lane's own if it has one."""
+def entries_of_bytes(ptx, k):
+    """Function (raw, word, i, more) -> word `byte i of the word + more` of table k, the lane's own if it has one: a dot
+    product takes the byte out of its word and makes the address of it, on other units than shifts and masks."""
     uint32, int32 = ptx.u32, ptx.i32
 
-    def entry(raw, index):
-        return ptx.look(int32(uint32(uint32(index * raw[2 * k + 1]) + raw[2 * k])))
+    def entry(raw, word, i, more):
+        base = int32(uint32(uint32(more * raw[2 * k + 1]) + raw[2 * k]))
+        return ptx.look(ptx.dp4a_us(word, uint32(raw[2 * k + 1] << uint32(8 * i)), base))
+
+    return entry
+
+
+def entries_of_halves(ptx, k):
+    """Function (raw, word, i) -> word `half i of the word` of table k."""
+    uint32, int32 = ptx.u32, ptx.i32
+
+    def entry(raw, word, i):
+        return ptx.look(ptx.dp2a(word, uint32(raw[2 * k + 1] << uint32(8 * i)), int32(raw[2 * k])))
 
     return entry
 

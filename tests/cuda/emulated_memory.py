@@ -157,6 +157,7 @@ def _staged(code):
 
 AT = {f"at{8 * struct.calcsize(c)}": partial(_staged(c), 0) for c in ("B", "H", "I", "2I", "4I")}  # kernels/cuda/streamed.py
 AT["look"] = AT["at32"]
+AT["at128_if"] = lambda place, wanted: AT["at128"](place) if wanted else (0,) * 4
 STAGED = {f"ldg{8 * struct.calcsize(c)}_if": _unless_skipped(_staged(c), struct.calcsize(c) // 4) for c in ("H", "I", "2I", "4I")}
 ld8, ld16, ld32, ld64, ld128 = (_loader(c) for c in ("B", "H", "I", "2I", "4I"))
 ldh, ldf, ldf2, ldf4 = (_loader(c) for c in ("e", "f", "2f", "4f"))

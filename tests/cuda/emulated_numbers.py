@@ -136,6 +136,10 @@ def dp4a_us(a, b, c):
     return int32(sum(x * y for x, y in zip(_bytes_of(a, "4B"), _bytes_of(b, "4b"), strict=True)) + c)
 
 
+def dp2a(a, b, c):
+    return int32(sum(x * y for x, y in zip(_bytes_of(a, "<2H"), _bytes_of(b, "4B")[:2], strict=True)) + c)
+
+
 def prmt(a, b, selector):
     source, out = struct.pack("<II", a & 0xFFFFFFFF, b & 0xFFFFFFFF), 0
     for k in range(4):

@@ -21,7 +21,7 @@ lane t's part of a product's depth, and zeros elsewhere: so lane t gets the sum 
 from numba import cuda
 from numba.types import float32, int32, int64, uint32
 
-from ...quant.stream import PARTS, ROWS, WARPS, ZEROS
+from ...quant.stream import PARTS, ROWS, WARPS
 from . import ptx, streamed
 from .export import device, kernel
 from .row_tiles import activated, locate, pick
@@ -164,23 +164,19 @@ def finisher(warps):
 
 
 @device
-def places(base, x_at, lane):
-    """Address of a lane's activations, and bytes from run to run. base, x_at: of shared memory, of all activations."""
-    g, t = int32(lane >> 2), int32(lane & 3)
-    first, hop = int32(base + 16 * ((2 * (lane >> 3) + 2) & 7)), int32(0)  # zeros, in banks that others do not read
-    if (g >> 1) == t:
-        first, hop = int32(x_at + 32 * t + 16 * (g & 1)), int32(512)
-    return first, hop
+def place_of(lane):
+    """Bytes from a run's first activations to a lane's; others than these 8 lanes need none (stream_runs.py)."""
+    return int32(32 * (lane >> 3) + 16 * ((lane >> 2) & 1))
 
 
 @device
-def bit_places(base, x_at, lane):
-    return int32(x_at + 64 * (lane & 3) + 8 * (lane >> 2)), int32(1024)
+def bit_place_of(lane):
+    return int32(64 * (lane & 3) + 8 * (lane >> 2))
 
 
 @device
-def float_places(base, x_at, lane):
-    return int32(x_at + 16 * (lane & 3)), int32(64)
+def float_place_of(lane):
+    return int32(16 * (lane & 3))
 
 
 def _kernel(format):
@@ -188,11 +184,11 @@ def _kernel(format):
     warps, threads, log_warps, first_of = WARPS, 32 * WARPS, WARPS.bit_length() - 1, activations_at(record)
     ask, prepare, finish = asker(format), preparer(record, threads), finisher(warps)
     stage, place_tables = tables_of(format, threads)
-    make_run, places_of = runner, places
+    make_run, place = runner, place_of
     if record.bits:
-        make_run, places_of = bit_runner, bit_places
+        make_run, place = bit_runner, bit_place_of
     elif record.floats:
-        make_run, places_of = float_runner, float_places
+        make_run, place = float_runner, float_place_of
     run = make_run(format)
     nbytes, span, meta_words = record.nbytes, record.run, record.meta
     divides = not record.rounded  # by the root mean square, at the end
@@ -228,7 +224,7 @@ def _kernel(format):
         coming, coming_turn, asked, free, slot = int32(cuda.blockIdx.x), int32(0), int32(0), int32(0), int32(0)  # asked for next
         unit, turn, kept = int32(cuda.blockIdx.x), int32(0), int32(0)
         base = ptx.smem_addr(sh, int32(0))
-        (x_first, x_hop), meta = places_of(base, int32(base + 4 * first_of(padded)), lane), int32(base + 4 * ZEROS + lane_meta * t)
+        x_first, meta = int32(base + 4 * first_of(padded) + place(lane)), int32(base + lane_meta * t)
         place_tables(raw, base, tables, ways, lane)
         y, y8, before = float32(0), float32(0), float32(0)
         while unit < goal:
@@ -277,7 +273,7 @@ def _kernel(format):
             last = int32(min(goal, int32(unit + tall * cuda.gridDim.x)))
             number, end_of = unit, int32(parts + 16 * (warps * kept + warp) + g + 8 * t)
             from_column, skipped = int32(turn * turn_columns + share * runs * span), int32(share * runs * nbytes)
-            end, x_from = int32(min(int32(from_column + runs * span), padded)), int32(x_first + (from_column >> span_shift) * x_hop)
+            end, x_from = int32(min(int32(from_column + runs * span), padded)), int32(x_first + 2 * from_column)
             meta_from = int32(meta + 4 * meta_words * (from_column >> 5))
             turn = int32(turn + 1)
             while number < last:
@@ -286,7 +282,7 @@ def _kernel(format):
                 column, x_at, group = from_column, x_from, meta_from
                 while column < end:
                     y, y8 = run(y, y8, raw, at, at8, t, x_at, group, int32(int32(columns - column) >> 5))
-                    at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + x_hop), int32(column + span)
+                    at, at8, x_at, column = int32(at + nbytes), int32(at8 + nbytes), int32(x_at + 2 * span), int32(column + span)
                     group = int32(group + meta_words * (span >> 3))
                 cuda.syncwarp()  # here lanes meet: without it ptxas takes a warp for divided in all that follows
                 if turn == turns:

@@ -9,7 +9,6 @@ both words. A weight is its scale times 2 * code - 1. Groups of 128 columns shar
 from numba import cuda
 from numba.types import float32, int32, uint32
 
-from ...quant.stream import ZEROS
 from . import ptx, streamed
 from .dots import MAGIC
 from .export import device
@@ -62,7 +61,7 @@ def slicer(record, first_of, largest):
             ptx.sts128(sh, at, w[0], w[2], w[1], w[3])
             ptx.sts128(sh, int32(at + 4), w[4], w[6], w[5], w[7])
             if half == 0:
-                scale, group = float32(most * float32(1 / MOST)), int32(ZEROS + int32(meta * int32(column >> 5)))
+                scale, group = float32(most * float32(1 / MOST)), int32(meta * int32(column >> 5))
                 own = float32(scale * float32(int32(2 << (int32(column >> 3) & 12))))
                 ptx.sts64(sh, group, ptx.f2bits(own), ptx.f2bits(float32(-scale * float32(total))))
 

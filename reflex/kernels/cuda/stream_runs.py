@@ -3,7 +3,8 @@
 A run of 256 columns is two parts, each four products of the tensor cores; quant/stream.py says what codes a lane gives to them.
 """
 
-from numba.types import float32, int32
+from numba import cuda
+from numba.types import float32, int32, uint32
 
 from . import ptx, streamed
 from .export import device
@@ -113,8 +114,9 @@ def runner(format):
     def part(y, y8, raw, at, at8, t, p, x_at, meta, groups):
         load(at, p, t, raw, o + head_words)
         load(at8, p, t, raw, o8 + head_words)
-        x0, x1, x2, x3 = streamed.at128(x_at)
-        x4, x5, x6, x7 = streamed.at128(int32(x_at + 128))
+        mine = uint32(1 if int32((cuda.threadIdx.x >> 3) & 3) == t else 0)  # has activations in the lanes' own two columns
+        x0, x1, x2, x3 = streamed.at128_if(x_at, mine)
+        x4, x5, x6, x7 = streamed.at128_if(int32(x_at + 128), mine)
         xs, e0 = streamed.at64(meta)
         e1 = e0
         if halves:

@@ -9,8 +9,14 @@ at8 = op("at8", "ld.shared.u8 $0, [$1];", [u32], [i32], **ptx.FIXED)
 at16 = op("at16", "ld.shared.u16 $0, [$1];", [u32], [i32], **ptx.FIXED)
 at32 = op("at32", "ld.shared.u32 $0, [$1];", [u32], [i32], **ptx.FIXED)
 at64 = op("at64", f"ld.shared.v2.u32 {ptx.V2}, [$2];", [u32] * 2, [i32], **ptx.FIXED)
+dp2a = op("dp2a", "dp2a.lo.u32.u32 $0, $1, $2, $3;", [i32], [u32, u32, i32])  # halves of $1 times the low bytes of $2
 look = op("look", "ld.shared.u32 $0, [$1];", [u32], [i32])  # of what does not change any more
 at128 = op("at128", f"ld.shared.v4.u32 {ptx.V4}, [$4];", [u32] * 4, [i32], **ptx.FIXED)
+_ZEROS = " ".join(f"mov.b32 ${i}, 0;" for i in range(4))
+at128_if = op(  # (address, wanted): zeros if not, which cost lanes nothing
+    "at128_if", f"{{ .reg .pred p; setp.ne.u32 p, $5, 0; {_ZEROS} @p ld.shared.v4.u32 {ptx.V4}, [$4]; }}",
+    [u32] * 4, [i32, u32], **ptx.FIXED,
+)  # fmt: skip
 
 # ---- bits: A row-major, B column-major, as mma_s8 ------------------------------------------------------
 _B1 = "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc"

@@ -1,10 +1,10 @@
 """Block formats for integer tensor cores: their STREAM records (reflex/quant/stream.py), bound to this backend's instructions and
 enumerated from the table of types; and the activations as such products want them. Called by linear_stream.py.
 
-Dynamic shared memory in words, for `padded` columns (a multiple of 256; of 32 for numbers proper): zeros [128]; for each group
-of 32 columns {scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}; from `activations_at` on 64 words for each
-step of 128 columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then
-room to make them in. A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or
+Dynamic shared memory in words, for `padded` columns (a multiple of 256; of 32 for numbers proper): for each group of 32 columns
+{scale, extra} or, of `halves`, {scale, extra of 16, extra of 16, unused}; from `activations_at` on 64 words for each step of 128
+columns: of each half of the four products, of each group of 32, four words of high bytes and four of low ones; then room to make
+them in. A value is scale * (128 * high + low), low from 0 to 127; extra is the sum of the values for minimums, or
 -offset times the sum of 128 * high + low as an integer. For numbers proper a group's activations are 16 words of two times 16
 bits, by MAGIC_SHORT: 32768 more than they are; half floats where they are `rounded`. Of `bits`: 16 words as in stream_bits.py.
 """
@@ -13,7 +13,7 @@ from numba import cuda
 from numba.types import float32, int32, uint32
 
 from ...quant import load
-from ...quant.stream import ROUND, WIDE, ZEROS
+from ...quant.stream import ROUND, WIDE
 from ...quant.types import TYPES
 from . import ptx, streamed
 from .dots import MAGIC, MOST
@@ -57,7 +57,7 @@ def activations_at(record):
 
     @device
     def at(padded):
-        return int32(ZEROS + int32((meta * (padded >> 5) + 31) & -32))
+        return int32((meta * (padded >> 5) + 31) & -32)
 
     return at
 
@@ -175,7 +175,7 @@ def quantizer(record):
             extra = uint32(int32(-offset * total))
             if minimum:
                 extra = ptx.f2bits(float32(scale * float32(total)))
-            group = int32(ZEROS + int32(meta * int32(column >> 5)))
+            group = int32(meta * int32(column >> 5))
             if half == 0:
                 ptx.sts64(sh, group, ptx.f2bits(scale), extra)
             elif halves:
@@ -213,7 +213,7 @@ def shortener(record):
             ptx.sts128(sh, at, w[0], w[1], w[2], w[3])
             ptx.sts128(sh, int32(at + 4), w[4], w[5], w[6], w[7])
             if half == 0:
-                ptx.stsf(sh, int32(ZEROS + int32(meta * int32(column >> 5))), float32(most * float32(1 / MOST_SHORT)))
+                ptx.stsf(sh, int32(meta * int32(column >> 5)), float32(most * float32(1 / MOST_SHORT)))
 
     return shorten
 
@@ -238,7 +238,7 @@ def halver(record):
             ptx.sts128(sh, at, w[0], w[1], w[2], w[3])
             ptx.sts128(sh, int32(at + 4), w[4], w[5], w[6], w[7])
             if half == 0:
-                ptx.stsf(sh, int32(ZEROS + int32(meta * int32(column >> 5))), ptx.bits2f(uint32(int32(exponent - 14) << 23)))
+                ptx.stsf(sh, int32(meta * int32(column >> 5)), ptx.bits2f(uint32(int32(exponent - 14) << 23)))
 
     return halve
 
@@ -315,8 +315,6 @@ def preparer(record, threads):
         tid = int32(cuda.threadIdx.x)
         padded, total = int32((columns + run - 1) & -run), float32(0)
         half, pair, step, inverse = int32(tid & 1), int32(tid >> 1), round_of(padded), float32(1)
-        if tid < ZEROS:
-            ptx.sts32(sh, tid, uint32(0))
         first = int32(0)
         if rounded:
             bring(x, norm, normed, columns, first, v, w)
