@@ -18,6 +18,7 @@ from cases import (
     expert_order,
     expert_plain,
     expert_tiles,
+    head_transposed,
     latent_attention,
     linear_rows,
     linear_tiles,
@@ -109,6 +110,20 @@ def latent_attend(paths, first, facts):
     return emulate(latent_attention.attend("tree", a))[1]
 
 
+def latent_attend_on_tiles(paths, first, facts, tokens):
+    """As a batch divides its rows, `tokens` of the plain ones to a block."""
+    a = latent_attention.Latent(len(paths) - first, first, 3, 320, 256, tree=facts)
+    for slot, path in enumerate(paths):
+        made = numbers(path, 4 * 320)
+        a.k[slot] = made[:320]
+        if slot >= first:
+            a.q[slot - first] = made[320:]
+    plain, others = (
+        emulate(latent_attention.on_tiles("", a, each, flags, reference=False))[1] for each, flags in ((tokens, 16), (1, 1))
+    )
+    return [(plain if row < a.cells[4] else others)[row] for row in range(len(paths) - first)]
+
+
 def packed(tails, context=200, cached=False, prompt=PROMPT, compute=heads_attend, **words):
     plan = Recorder(context)
     session = Session(plan, FakeTokenizer())
@@ -175,10 +190,25 @@ def test_products_of_few_tokens_are_those_of_many(block):
             assert found[at].tobytes() == want[at].tobytes(), (mode, tokens)
 
 
+def test_matrices_of_heads_the_other_way_round_add_up_the_same_for_few_rows_and_many():
+    one = {"rows": 5, "heads": 2, "in": 130, "out": 37, "rest": 5}
+    few, many = (head_transposed.case(one, numpy.random.default_rng(4), f"head_transposed{kind}") for kind in ("", "_many"))
+    assert emulate(few)[2].tobytes() == emulate(many)[2].tobytes()
+
+
 def test_latent_attention_of_a_path_is_the_same_in_every_company():
     prompt, found = PROMPT[:9], {}
     for tails, context, cached in ((TAILS, 40, False), (TAILS[4:1:-1], 40, True), (TAILS[1:2], 40, False), (TAILS[:4], 13, False)):
         for path, row in packed(tails, context, cached, prompt, latent_attend).items():
+            assert found.setdefault(path, row) == row
+    assert len(found) == len(prompt) + len(tree.Tree(TAILS).rows())
+
+
+def test_latent_attention_on_tiles_is_the_same_in_every_company():
+    prompt, found = PROMPT[:67], {}
+    ways = (TAILS, 110, False, 21), (TAILS[4:1:-1], 110, True, 8), (TAILS[1:2], 110, False, 5)
+    for tails, context, cached, tokens in ways:
+        for path, row in packed(tails, context, cached, prompt, latent_attend_on_tiles, tokens=tokens).items():
             assert found.setdefault(path, row) == row
     assert len(found) == len(prompt) + len(tree.Tree(TAILS).rows())
 

@@ -15,6 +15,7 @@ from reflex.ops.linear import product
 from reflex.quant.types import by_id, by_name, row_bytes
 
 Q_NORM, K_NORM, NORM_AFTER, NEOX, PARTED, INPUTS, SINKS, REST = 1, 2, 4, 8, 16, 32, 128, 256  # flags of attention
+APART = 1  # flag of latent_attention_tile
 PAGE, PLAIN, RING = 256, 4, 1024
 UNITS = list(ops.find("gated").UNITS)  # by their numbers in kernels
 TWINS = []  # (pattern of names, function)
@@ -130,7 +131,7 @@ def head_join(grid, t, x, y, heads, made, dim, used):
     rows_of(y, rows, joined[0].size)[:] = joined.reshape(rows, -1)
 
 
-@twin("head_transposed")
+@twin("head_transposed(?:_many)?")
 def head_transposed(grid, x, w, y, rows, heads, dim, used, columns, stride):
     w = numpy.stack([w[head * stride :][: used * columns].reshape(used, columns) for head in range(heads)])
     words = {"heads": heads, "head_dim": dim, "transposed": True}
@@ -150,13 +151,46 @@ def latent_attention(
     grid, q, out, cells, lists, positions, shared, branches, pages, partials, counters, splits, heads, key_dim, value_dim, layer_at,
     scale,
 ):  # fmt: skip
+    state, sizes = (cells, lists, positions, shared, branches, pages), (heads, key_dim, value_dim, layer_at, scale)
+    attend_latent(q, out, *state, *sizes, range(int(cells[0])))
+
+
+@twin(r"latent_attention_tile_(\d+)_(\d+)")
+def latent_attention_tile(
+    key_dim, value_dim, grid, q, out, facts, cells, lists, positions, shared, branches, pages, heads, together, tokens, layer_at,
+    flags, scale,
+):  # fmt: skip
+    state, sizes = (cells, lists, positions, shared, branches, pages), (heads, int(key_dim), int(value_dim), layer_at, scale)
+    rows, plain = int(cells[0]), int(cells[PLAIN])
+    some = {0: range(rows), PARTED: range(plain), APART: range(plain, rows)}[flags]
+    if some:
+        attend_latent(q, out, *state, *sizes, some)
+    if grid[2] > 1:  # all of it in the first split
+        facts[:] = 0
+        facts[1 : 2 * rows * heads : 2] = 1
+
+
+@twin("latent_attention_join")
+def latent_attention_join(grid, sums, facts, out, value_dim, splits):
+    items = grid[0] * grid[1]
+    tops, totals = facts[: 2 * splits * items].reshape(splits, items, 2).transpose(2, 0, 1).astype("f8")
+    weights = numpy.where(totals > 0, 2.0 ** (tops - numpy.where(totals > 0, tops, -numpy.inf).max(0)), 0)
+    parts = sums[: splits * items * value_dim].reshape(splits, items, value_dim).transpose(2, 0, 1)
+    mixed = numpy.where(weights > 0, parts * weights, 0).sum(1) / (weights * totals).sum(0)
+    rows_of(out, items, value_dim)[:] = mixed.T
+
+
+def attend_latent(q, out, cells, lists, positions, shared, branches, pages, heads, key_dim, value_dim, layer_at, scale, some):
+    """Latent attention of the rows `some`."""
     rows, first = int(cells[0]), int(cells[1])
     keys, _ = Cache(pages, layer_at, 1, key_dim, 0).get(first + rows)
-    left = [int(positions[r]) + 1 - int(shared[r]) - (first + r + 1 - int(branches[r])) for r in range(rows)]
-    words = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "slots": range(first, first + rows)}
-    words |= {"positions": positions[:rows], "shared": shared[:rows], "branch": branches[:rows]}
-    words["runs"] = [runs_of(lists, row, left[row]) for row in range(rows)]
-    rows_of(out, rows, heads * value_dim)[:] = reference("latent_attention")(rows_of(q, rows, heads * key_dim), keys, **words)
+    left = [int(positions[r]) + 1 - int(shared[r]) - (first + r + 1 - int(branches[r])) for r in some]
+    some_rows = slice(some[0], some[-1] + 1)
+    words = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "scale": scale, "slots": [first + row for row in some]}
+    words |= {"positions": positions[some_rows], "shared": shared[some_rows], "branch": branches[some_rows]}
+    words["runs"] = [runs_of(lists, row, more) for row, more in zip(some, left, strict=True)]
+    found = reference("latent_attention")(rows_of(q, rows, heads * key_dim)[some_rows], keys, **words)
+    rows_of(out, rows, heads * value_dim)[some_rows] = found
 
 
 @twin("rope")

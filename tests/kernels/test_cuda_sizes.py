@@ -20,12 +20,25 @@ from cases import attention_row as row_cases
 from cases import attention_sums as sums_cases
 from cases import attention_tile as tile_cases
 from cases import expert_dot as expert_dot_cases
+from cases import latent_attention as latent_cases
 from cases import linear_dot as linear_dot_cases
 from cases import linear_tiles as linear_tiles_cases
 from cases import recurrence as recurrence_cases
 
 from reflex.arch import load_spec
-from reflex.backends.cuda import attention, backend, decode, experts, fusion, launch, memory, parameters, persistent, products
+from reflex.backends.cuda import (
+    attention,
+    backend,
+    decode,
+    experts,
+    fusion,
+    latent,
+    launch,
+    memory,
+    parameters,
+    persistent,
+    products,
+)
 from reflex.backends.cuda.lowering import lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
@@ -127,7 +140,9 @@ WIDE = ("llama-smollm", CHANGES), ("llama-untied", {**CHANGES, "head_dim": 128})
 NARROW = tuple((name, {}) for name in ("llama-biases", "llama-untied", "qwen3", "gemma3"))
 OTHERS = "gpt2", "command-r", "stablelm", "olmo2", "apertus", "mistral3", "olmo", "gpt-oss", "qwen2moe", "phimoe"
 OTHERS += "qwen35", "mamba2", "gemma3n", "step35", "deepseek2-joined"
-MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product([(n, {}) for n in OTHERS], ("F16",))]
+OTHER = [(name, {}) for name in OTHERS]
+OTHER += (("deepseek2-joined", {"latent": (256, 64, 32), "head_dim": 96}),)  # of sizes that tiles know
+MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *product(OTHER, ("F16",))]
 MODELS += product([("qwen3moe", {**CHANGES, "experts": (8, 2, 256)})], ("F32", "Q8_0", "Q4_K"))
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
 FEW = 4  # multiprocessors, which the largest tiles keep busy even here
@@ -245,8 +260,11 @@ GRIDS = {
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),
     "head_join": lambda k, v: (v[3], "rows"),
     "head_transposed": lambda k, v: (ceil(v[7] + v[5] - v[6], k.threads), v[4], ceil(v[3], head_transposed.TOKENS)),
+    "head_transposed_many": lambda k, v: (ceil(v[7] + v[5] - v[6], head_transposed.WIDE), v[4], ceil(v[3], head_transposed.MANY)),
     "latent_append": lambda k, v: ("rows",),
     "latent_attention": lambda k, v: (v[11], v[10] if v[8] else 1, "rows"),
+    r"latent_attention_tile_\d+_\d+": lambda k, v: (f"rows by {v[11]}", ceil(v[9], v[10]), "latent splits"),
+    "latent_attention_join": lambda k, v: ("heads", "rows"),
     "streams_(predict|correct|inject)": lambda k, v: (ceil(v[-1], k.threads), "rows"),
     "streams_level|sparsify": lambda k, v: ("rows",),
     "gate_heads": lambda k, v: ("heads", "rows"),
@@ -259,6 +277,8 @@ def test_grids_are_those_that_the_kernels_ask_for(lowered):
     for rows, wanted, chain in lowered:
         known = {"edges and rows": {1, 1 + ceil(rows, conv.ROWS)}, "rows": {rows, wanted}}
         known |= {"tiles": {ceil(rows, 64)}, "splits": set(range(1, attention_row.MAX_SPLITS + 1))}
+        known |= {f"rows by {tokens}": {ceil(rows, tokens)} for tokens in range(1, latent.QUERIES + 1)}
+        known |= {"latent splits": range(1, latent.MOST_SPLITS + 1)}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         known |= {"seen": range(1, 16384 // 32 + 1), "fragments": range(1, attention.APART + 1)}
         for kernel, grid, values, _ in chain:
@@ -284,6 +304,8 @@ def test_dynamic_shared_memory(lowered):
         for kernel, grid, values, shared in chain:
             if kernel.name.startswith("recurrence"):
                 assert shared == recurrence_cases.shared_bytes(kernel.name, *values[16:18])
+            elif kernel.name.startswith("latent_attention_tile"):
+                assert shared == latent_cases.tile_bytes(int(kernel.name.split("_")[-2]))
             elif kernel.name.startswith("attention_tile"):
                 assert shared == tile_cases.shared_bytes(int(kernel.name.split("_")[-1]))
             elif kernel.name.startswith("attention_scores"):
@@ -428,15 +450,18 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
     kinds, steps = [], lowered.program.steps
     on_tiles = [attention_on_tiles(step.args) for step in steps if step.op == "attention"]
     states = sum(step.op in ("delta_rule", "state_scan") for step in steps)
-    latent = sum(step.op == "latent_attention" for step in steps)
-    assert bool(on_tiles or latent) == bool(lowered.program.caches)
+    latents = sum(step.op == "latent_attention" for step in steps)
+    tiled_latent = any(step.args["key_dim"] == 320 for step in steps if step.op == "latent_attention")
+    assert bool(on_tiles or latents) == bool(lowered.program.caches)
     for (rows, _, _, tree), (_, _, chain) in zip(STEADY, lowered[len(BATCHES) :], strict=True):
         found, trees, count = set(), set(), Counter(re.sub(r"_\d+$|_any$", "", kernel.name) for kernel, *_ in chain)
         few = rows <= attention.APART
         assert count["attention_tile"] == (0 if few else sum(on_tiles))
         assert count["attention_scores"] == count["attention_sums"] == (sum(on_tiles) if few or tree else 0)
         assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
-        assert count["latent_attention"] == count["latent_append"] == latent
+        assert count["latent_append"] == latents
+        assert count["latent_attention"] == (0 if tiled_latent else latents)
+        assert count["latent_attention_tile_320"] == (latents * (1 + tree) if tiled_latent else 0)
         convs = sum(sum(v[i] > 0 for i in (5, 11, 17)) for kernel, _, v, _ in chain if kernel.name == "conv")
         assert convs == sum(step.op == "conv" for step in steps)
         assert sum(number for name, number in count.items() if name.startswith("recurrence")) == states
@@ -455,7 +480,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
             elif kernel.name.startswith(ON_TILES):
                 found.add("on tiles")
             elif kernel.name != "select":
-                found.add(kernel.name)
+                found.add(kernel.name.replace("head_transposed_many", "head_transposed"))  # see test_company.py
         assert len(trees) == any(tree or not tiled for tiled in on_tiles)
         kinds.append(found)
     assert all(found == kinds[0] for found in kinds)

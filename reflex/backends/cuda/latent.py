@@ -1,17 +1,26 @@
 """Launches of latent attention: a matrix for every head, which is a mixture whose rows all go to all experts, and attention over a
-latent cache, the plain way (kernels/cuda/latent_attention.py). Imported for programs that have them."""
+latent cache, few rows split over the slots, many in tiles (kernels/cuda/latent_attention*.py). Imported for programs that have
+them."""
 
 from ...errors import UnsupportedError
 from ...program.records import Step
 from ...quant.types import by_id, row_bytes
+from .attention import PARTED
 from .experts import FLOAT32, ExpertLowering
 from .memory import EXPANDED_AT_ONCE, up
 from .parameters import Own, blocks
 
 MOST_DIMENSIONS = 1024  # kernels/cuda/latent_attention.py
 MOST_SPLITS = 32  # parts of the slots that a row sees
-THREADS, TOKENS = 128, 4  # kernels/cuda/head_transposed.py
+APART, QUERIES = 1, 64  # a flag and queries of a block, kernels/cuda/latent_attention_tile.py
+THREADS, TOKENS, MANY, WIDE = 128, 4, 64, 128  # kernels/cuda/head_transposed.py
+SOME = 16  # up to so many rows the former is faster
 FLOATS = 1  # what expand_* makes of a weight
+
+
+def latent_tile_bytes(key_dim):
+    """Dynamic shared memory of latent_attention_tile: queries, two tiles of slots, weights."""
+    return 2 * QUERIES * (3 * key_dim + QUERIES)
 
 
 def refuse(program):
@@ -55,7 +64,10 @@ class LatentLowering(ExpertLowering):
             self._add("expand_" + by_id(kind).name, (blocks(count, EXPANDED_AT_ONCE),), (whole, floats, count, FLOATS))
             weights = floats + 4 * first * columns
         values = x, weights, self._to(step.out, rows), rows, heads, head_dim, used, columns, stored * columns
-        self._add("head_transposed", (blocks(width, THREADS), heads, blocks(rows, TOKENS)), values)
+        if rows > SOME:
+            self._add("head_transposed_many", (blocks(width, WIDE), heads, blocks(rows, MANY)), values)
+        else:
+            self._add("head_transposed", (blocks(width, THREADS), heads, blocks(rows, TOKENS)), values)
 
     def _stored(self, step):
         """Rows of a head's matrix, as the tensor has them: one below the other, or in a dimension of its own."""
@@ -103,7 +115,11 @@ class LatentLowering(ExpertLowering):
         heads, key_dim, value_dim = args["heads"], args["key_dim"], args["value_dim"]
         layer = Own(self._layer_at, step)
         self._add("latent_append", (self.rows,), (c, m.cells, m.pages, key_dim, layer))
-        out = self._to(step.out, self.rows)
+        out, scale, state = self._to(step.out, self.rows), float(args["scale"]), (m.cells, m.lists, m.positions, m.shared, m.branch)
+        name = f"latent_attention_tile_{key_dim}_{value_dim}"
+        if name in self.image:
+            self._on_latent_tiles(name, q, out, (*state, m.pages), (heads, key_dim, value_dim), layer, scale)
+            return
         splits = max(1, min(MOST_SPLITS, 2 * self.multiprocessors // heads))  # of any batch the same, and so its bits
         spread, partials, counters = 1, 0, 0
         most = max(1, 2 * self.multiprocessors // heads)  # rows whose parts have blocks of their own
@@ -111,9 +127,26 @@ class LatentLowering(ExpertLowering):
             spread = splits
             partials = m.named(f"latent partials {heads} {value_dim}", 4 * most * heads * splits * (value_dim + 2))
             counters = m.zeros(f"latent counters {heads}", 4 * most * heads)
-        state = (q, out, m.cells, m.lists, m.positions, m.shared, m.branch, m.pages, partials, counters, splits)
-        values = (*state, heads, key_dim, value_dim, layer, float(args["scale"]))
+        values = (q, out, *state, m.pages, partials, counters, splits, heads, key_dim, value_dim, layer, scale)
         self._add("latent_attention", (heads, spread, self.rows), values)
+
+    def _on_latent_tiles(self, name, q, out, state, sizes, layer, scale):
+        """Steady batches walk all slots of a row in one block. Others split them where blocks are few."""
+        (heads, key_dim, value_dim), m, rows = sizes, self.memory, self.rows
+        parts = blocks(heads, QUERIES)
+        together, at_once = blocks(heads, parts), self.multiprocessors // parts  # rows that run at the same time
+        splits = 1 if self.reach else max(1, min(MOST_SPLITS, at_once // rows))
+        most = QUERIES // heads if parts == 1 else 1
+        tokens = next((few for few in range(1, most) if blocks(rows, few) <= at_once), most)
+        sums, facts = out, 0
+        if splits > 1:
+            sums = m.named(f"latent sums {heads} {value_dim}", 4 * at_once * heads * value_dim)
+            facts = m.named(f"latent facts {heads}", 8 * at_once * heads)
+        for flags, each in ((PARTED, tokens), (APART, 1)) if self.tree else ((0, tokens),):
+            values = (q, sums, facts, *state, heads, together, each, layer, flags, scale)
+            self._add(name, (blocks(rows, each), parts, splits), values, latent_tile_bytes(key_dim))
+        if splits > 1:
+            self._add("latent_attention_join", (heads, rows), (sums, facts, out, value_dim, splits))
 
 
 def words(numbers):

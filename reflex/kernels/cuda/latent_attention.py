@@ -1,4 +1,5 @@
-"""latent_append: rows of a latent cache as float16; latent_attention: attention over it (ops/latent_attention.py), the plain way.
+"""latent_append: rows of a latent cache as float16; latent_attention: attention over it (ops/latent_attention.py), the plain way:
+of sizes and on devices that latent_attention_tile is not for.
 
 A row of the cache has key_dim values, of which the first value_dim are values too; in a page they lie one slot behind the other.
 key_dim and value_dim are even and at most MOST. layer_at: place of the layer in a page, in units of 512 bytes.
