@@ -91,7 +91,7 @@ OTHERWISE = {  # model and what is changed of it -> of its Spec; what no file of
     ("llama4", ()): chunked,
     ("llama4", (("head_dim", 64),)): chunked,
     ("mistral4", (("joined", True),)): None,
-    ("kimi-linear", (("joined", True),)): None,
+    ("kimi-linear", (("joined", True), ("latent", (32, 8, 16)))): None,  # its key value_length is that of a value then
     ("deepseek2-joined", (("latent", (256, 64, 32)), ("head_dim", 96))): None,  # sizes that tiles of latent attention know
     ("gemma4", (("heads", 6), ("kv_heads", 2))): None,  # keys of another layer, of heads that fill no block
 }
