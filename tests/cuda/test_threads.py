@@ -59,8 +59,10 @@ def facts(tmp_path, sm_90):
     return {"path": str(tmp_path / "tiny.gguf"), "state": ""}
 
 
-@pytest.mark.parametrize("where", ["upload", "state file"])
+@pytest.mark.parametrize("where", ["upload", "state file", "experts"])
 def test_a_thread_that_fails_in_python(stub, facts, tmp_path, where):
+    if where == "experts":
+        tiny.write("olmoe", facts["path"])
     if where == "state file":
         facts["state"] = str(tmp_path / "state")
         stub.run(EXPORT.format(**facts))
