@@ -505,7 +505,7 @@ def attention_scores(
 ):  # fmt: skip
     """What the scores are made from, for `attention_sums`, which does all."""
     rows = int(cells[PLAIN] if flags & PARTED else cells[0])
-    if rows <= few:
+    if 0 < rows <= few:
         assert grid[0] * (64 if dim <= 128 else 32) >= (min(cells[1], abs(window)) if window else cells[1])
         QUERIES[scores.ctypes.data] = strided(q, rows, q_stride, heads * dim).ravel(), float(scale), float(cap)
 
@@ -516,7 +516,7 @@ def attention_sums(
     few, flags,
 ):  # fmt: skip
     some = range(int(cells[PLAIN] if flags & PARTED else cells[0]))
-    if len(some) <= few:
+    if 0 < len(some) <= few:
         sizes, state, stride = (heads, kv_heads, dim, dim), (positions, shared, branches), heads * dim
         q, scale, cap = QUERIES.pop(scores.ctypes.data)
         attend(q, out, sinks, cells, state, pages, stride, sizes, layer_at, window, flags, scale, cap, some)
