@@ -145,7 +145,7 @@ def spent(runner, block, tokens, copies, size, layout=None):
 def layouts(runner, block):
     """((warps that share a tile, runs, stages, places of a table's word), blocks, shared memory) of linear_stream: all that fit."""
     stream, kernel = load(block.name).STREAM, runner.images.kernel(f"linear_stream_{block.name}")
-    whole, most = runner.images.multiprocessor_shared_bytes, runner.images.block_shared_bytes - kernel.shared
+    whole, most = runner.images.multiprocessor_shared_bytes, runner.images.most_shared_bytes - kernel.shared
     ways = (1, *reversed(products.WAYS)) if stream.tables else (1,)
     for splits, runs, stages, places, tall in itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4), ways, (1, 2, 3, 4, 6, 8)):
         if tall > 1 and (splits * runs * stream.run < COLUMNS or tall > 2 * splits or tall * stages > 8):

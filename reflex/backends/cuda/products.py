@@ -28,7 +28,7 @@ STEADY = 16  # tokens up to which steady batches take linear_rows: GROUPS warps 
 GROUPS = 4
 PAIRED = 32  # tokens from which on their warps have two tiles each
 RESIDENT = 3  # blocks of linear_rows that share a multiprocessor
-SHORT = 75  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take several at once
+SHORT = 84  # bytes of a run of linear_stream, of which a multiprocessor's only block had better take several at once
 ALONE = 1024  # columns of a warp of such a block at once
 TALL = 8  # units of linear_stream whose rows come together, at most
 WAYS = 16, 8, 4  # places of a word of its tables in shared memory
@@ -175,16 +175,17 @@ class Products(Batch):
     def _rings(self, kernel, sizes, gated, columns):
         """(warps that share a tile by columns, runs, stages, places of a word of tables, units that come together), blocks and
         shared memory of linear_stream: as many runs at once as leave room for two blocks, then whichever is done first with the
-        blocks that run at once. Where runs are short and need no tables, one block to a multiprocessor may be done sooner with
-        several at once: the next launch's weights then arrive beside it."""
+        blocks that run at once. Where runs are short and no table needs several places, one block to a multiprocessor, with half
+        of its memory, may be done sooner with several at once: the next launch's weights then arrive beside it."""
         record, found = load(by_id(sizes[0][0]).name).STREAM, self.image.kernel(kernel)
         tiles, whole = sum(blocks(size[2], TILE) for size in sizes), self.image.multiprocessor_shared_bytes
-        limit = min(self.image.block_shared_bytes, whole // 2 - RESERVED) - found.shared
+        own, half = RESERVED + found.shared, whole // 2 - RESERVED - found.shared
         ways = self._ways(record, columns, gated, self.image.block_shared_bytes - found.shared)
         registers = blocks(found.registers, 8) * 8 * 32 * WARPS
 
         def layout(splits, longest=record.runs, resident=REGISTERS // registers):
             """(time in runs, layout, blocks, shared memory)."""
+            limit = half if resident == 1 else min(self.image.block_shared_bytes - found.shared, half)
             for runs, stages in ((4, 2), (2, 2), (1, 2), (1, 1)):
                 shared = record.shared_bytes(columns, splits, runs, stages, ways, 1)
                 fits = (runs, stages) == (1, 1) or shared <= limit
@@ -196,13 +197,13 @@ class Products(Batch):
                 return INFINITY, (splits, runs, stages, ways, 1), units, shared
             spent, grid, tall = blocks(units, most) * turns * (runs + 0.5), min(units, most), 1
             if turns == 1 and (record.tables or record.nbytes <= SHORT):
-                room = min(limit, whole // blocks(grid, self.multiprocessors) - RESERVED - found.shared)
+                room = min(limit, whole // blocks(grid, self.multiprocessors) - own)
                 tall, stages, shared = self._together(record, columns, splits, runs, stages, ways, blocks(units, grid), room)
             return spent, (splits, runs, stages, ways, tall), grid, shared
 
         choices = sharing(gated)
         spent, chosen, grid, shared = min(map(layout, choices))
-        if record.nbytes <= SHORT and not record.floats and not record.tables:
+        if record.nbytes <= SHORT and not record.floats and all(most == 1 for *_, most in record.tables):
             runs = ALONE // record.run
             alone = [made for made in (layout(number, runs, 1) for number in choices) if made[1][1] == runs]
             if alone and min(alone)[0] < spent * blocks(grid, self.multiprocessors):
