@@ -18,6 +18,7 @@ from .export import device, kernel
 THREADS = 256
 WARPS = THREADS // 32
 VALUES = 8  # a thread takes that many at a time
+DEEP, AHEAD = 4, 16  # vectors of four, and values, that a thread asks for before it uses the first: a few rows hide no waiting
 REST = 2.0**11
 
 
@@ -27,14 +28,26 @@ def remainders(v, a, i, k):
     return ptx.f2h2(float32((v[i] - ptx.h2f_lo(a)) * float32(REST)), float32((v[k] - ptx.h2f_hi(a)) * float32(REST)))
 
 
-@kernel("FFifiiUFiUF", threads=THREADS)
+@device
+def put(v, o, xh, xl, at, split):
+    """Eight neighbours as halves, and what these leave of them."""
+    a, b = ptx.f2h2(v[o], v[o + 2]), ptx.f2h2(v[o + 1], v[o + 3])
+    c, d = ptx.f2h2(v[o + 4], v[o + 6]), ptx.f2h2(v[o + 5], v[o + 7])
+    ptx.st128(xh, at, a, b, c, d)
+    if split:
+        a, b = remainders(v, a, o, o + 2), remainders(v, b, o + 1, o + 3)
+        c, d = remainders(v, c, o + 4, o + 6), remainders(v, d, o + 5, o + 7)
+        ptx.st128(xl, at, a, b, c, d)
+
+
+@kernel("FFifiiUFiUF", threads=THREADS, blocks=4)
 def halves(x, norm, normed, eps, columns, stride, xh, factor, split, xl, rest):
     ptx.pdl_launch()
     ptx.pdl_wait()
     tid = int32(cuda.threadIdx.x)
     row = int64(cuda.blockIdx.x)
     lane = int32(tid & 31)
-    v = cuda.local.array(VALUES, float32)
+    v, w = cuda.local.array(AHEAD, float32), cuda.local.array(AHEAD, float32)
     shared_most = cuda.shared.array(WARPS, float32)
     shared_squares = cuda.shared.array(WARPS, float32)
     x_row = row * stride
@@ -44,22 +57,24 @@ def halves(x, norm, normed, eps, columns, stride, xh, factor, split, xl, rest):
     squares = float32(0)
     i = int32(tid * 4)
     while i < columns:
-        if vectors:
-            v[0], v[1], v[2], v[3] = ptx.ldf4(x, x_row + i)
-        else:
+        for b in range(DEEP):
+            at = int32(min(int32(i + 4 * THREADS * b), int32((columns - 1) & -4)))  # all loads before the first use
+            if vectors:
+                v[4 * b], v[4 * b + 1], v[4 * b + 2], v[4 * b + 3] = ptx.ldf4(x, x_row + at)
             for k in range(4):
-                v[k] = float32(0)
-                if i + k < columns:
-                    v[k] = x[x_row + i + k]
-        for k in range(4):
-            squares += v[k] * v[k]
-        if normed:
+                place = int32(min(int32(at + k), int32(columns - 1)))
+                if not vectors:
+                    v[4 * b + k] = x[x_row + place]
+                if normed:
+                    w[4 * b + k] = norm[place]
+        for b in range(DEEP):
             for k in range(4):
-                if i + k < columns:
-                    v[k] *= norm[int32(i + k)]
-        for k in range(4):
-            most = max(most, abs(v[k]))
-        i = int32(i + 4 * THREADS)
+                if i + 4 * THREADS * b + k < columns:
+                    squares += v[4 * b + k] * v[4 * b + k]
+                    if normed:
+                        v[4 * b + k] *= w[4 * b + k]
+                    most = max(most, abs(v[4 * b + k]))
+        i = int32(i + 4 * THREADS * DEEP)
     for step in range(5):
         most = max(most, ptx.shfl_xor(most, int32(16 >> step)))
         squares += ptx.shfl_xor(squares, int32(16 >> step))
@@ -87,27 +102,27 @@ def halves(x, norm, normed, eps, columns, stride, xh, factor, split, xl, rest):
             rest[row] = float32(grow * float32(1 / REST))
     i = int32(tid * VALUES)
     while i < padded:
-        if vectors and i + VALUES <= columns:
-            v[0], v[1], v[2], v[3] = ptx.ldf4(x, x_row + i)
-            v[4], v[5], v[6], v[7] = ptx.ldf4(x, x_row + i + 4)
-        else:
+        for b in range(2):
+            at = int32(i + b * THREADS * VALUES)
+            if vectors:
+                for h in range(2):
+                    o, place = 8 * b + 4 * h, int32(min(int32(at + 4 * h), int32((columns - 1) & -4)))
+                    v[o], v[o + 1], v[o + 2], v[o + 3] = ptx.ldf4(x, x_row + place)
             for k in range(VALUES):
-                v[k] = float32(0)
-                if i + k < columns:
-                    v[k] = x[x_row + i + k]
-        if normed:
+                place = int32(min(int32(at + k), int32(columns - 1)))
+                if not vectors:
+                    v[8 * b + k] = x[x_row + place]
+                if normed:
+                    w[8 * b + k] = norm[place]
+        for b in range(2):
+            at = int32(i + b * THREADS * VALUES)
             for k in range(VALUES):
-                if i + k < columns:
-                    v[k] = float32(float32(v[k] * inverse) * norm[int32(i + k)])
-        for k in range(VALUES):
-            v[k] *= shrink
-        a = ptx.f2h2(v[0], v[2])
-        b = ptx.f2h2(v[1], v[3])
-        c = ptx.f2h2(v[4], v[6])
-        d = ptx.f2h2(v[5], v[7])
-        ptx.st128(xh, row * (padded >> 1) + (i >> 1), a, b, c, d)
-        if split:
-            a, b = remainders(v, a, 0, 2), remainders(v, b, 1, 3)
-            c, d = remainders(v, c, 4, 6), remainders(v, d, 5, 7)
-            ptx.st128(xl, row * (padded >> 1) + (i >> 1), a, b, c, d)
-        i = int32(i + THREADS * VALUES)
+                o = 8 * b + k
+                if normed:
+                    v[o] = float32(float32(v[o] * inverse) * w[o])
+                v[o] *= shrink
+                if at + k >= columns:
+                    v[o] = float32(0)
+            if at < padded:
+                put(v, 8 * b, xh, xl, row * (padded >> 1) + (at >> 1), split)
+        i = int32(i + 2 * THREADS * VALUES)
