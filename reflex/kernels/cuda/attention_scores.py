@@ -69,7 +69,7 @@ def make_copies(slots):
     """(bring, put_queries) for heads of up to 128 values, or 256 with tiles of 32 slots."""
     most = 8192 // slots
     parts, words = most // 8, most // 2  # of a row: 16 bytes, pairs of values
-    shift = parts.bit_length() - 1
+    shift, values = parts.bit_length() - 1, PAIRS * words // 64
 
     @device
     def bring(sh, pages, offset, dim, slot, end, tid):
@@ -85,17 +85,20 @@ def make_copies(slots):
 
     @device
     def put_queries(sh, queries, q, dim, fragment, rows, group, kv_head, q_stride, unit, tid):
-        """16 rows of float16, as attention_tile rounds them; zeros beyond the last pair."""
-        for i in range(PAIRS * words // 128):
+        """16 rows of float16, as attention_tile rounds them; zeros beyond the last pair. All loads come before a value is used."""
+        x = cuda.local.array(values, float32)
+        for i in range(values // 2):
+            at, column = int32((tid + 128 * i) >> (shift + 2)), int32((tid + 128 * i) & (words - 1))
+            pair = int32(PAIRS * fragment + at)
+            x[2 * i], x[2 * i + 1] = float32(0), float32(0)
+            if 2 * column < dim and pair < rows * group:
+                row = row_of(pair, group)
+                head = int32(kv_head * group + pair - row * group)
+                x[2 * i], x[2 * i + 1] = ptx.ldf2(q, int32(row * q_stride + head * dim + 2 * column))
+        for i in range(values // 2):
             at, column = int32((tid + 128 * i) >> (shift + 2)), int32((tid + 128 * i) & (words - 1))
             if 2 * column < dim:
-                pair = int32(PAIRS * fragment + at)
-                word = uint32(0)
-                if pair < rows * group:
-                    row = row_of(pair, group)
-                    head = int32(kv_head * group + pair - row * group)
-                    a, b = ptx.ldf2(q, int32(row * q_stride + head * dim + 2 * column))
-                    word = half_pair(a * unit, b * unit)
+                word = half_pair(x[2 * i] * unit, x[2 * i + 1] * unit)
                 ptx.sts32(sh, int32(queries + at * ((dim >> 1) + 4) + column), word)
 
     return bring, put_queries

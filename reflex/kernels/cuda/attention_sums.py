@@ -197,6 +197,7 @@ def make(slots):
         tile, pair, lane4 = int32(tid >> 6), int32((tid >> 2) & 15), int32(tid & 3)
         live = making and pair < pairs
         x, peaks = cuda.local.array(score_count, float32), cuda.local.array(TURN, float32)
+        other_x, other_peaks = cuda.local.array(score_count, float32), cuda.local.array(TURN, float32)
         acc = cuda.local.array(8, float32)
         for i in range(8):
             acc[i] = float32(0)
@@ -204,8 +205,9 @@ def make(slots):
         turns = int32((tiles + TURN - 1) >> 2)
         if live:  # the others' weights may be anything
             load(x, peaks, scores, tops, place, held, int32(0), tiles, tile, pair, lane4)
+            load(other_x, other_peaks, scores, tops, place, held, int32(1), tiles, tile, pair, lane4)
             top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(0), tile, pair, lane4)
-            load(x, peaks, scores, tops, place, held, int32(1), tiles, tile, pair, lane4)
+            load(x, peaks, scores, tops, place, held, int32(2), tiles, tile, pair, lane4)
         if making:
             ptx.cp_async_wait(AHEAD)
         cuda.syncthreads()
@@ -219,9 +221,12 @@ def make(slots):
                     for t in range(TURN):
                         at = int32((here * TURN + t) * PAIRS + pair)
                         total = ptx.fmaf(total, factors[uint32(at)], parts[uint32(4 * at + lane4)])
-                if live and turn + 1 < turns:
-                    top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(1 - here), tile, pair, lane4)
-                    load(x, peaks, scores, tops, place, held, int32(turn + 2), tiles, tile, pair, lane4)
+                if live and here == 0:  # beyond the last turn there is nothing, which changes nothing
+                    top = weigh(sh, int32(pitch), factors, parts, other_x, other_peaks, top, int32(1), tile, pair, lane4)
+                    load(other_x, other_peaks, scores, tops, place, held, int32(turn + 3), tiles, tile, pair, lane4)
+                elif live:
+                    top = weigh(sh, int32(pitch), factors, parts, x, peaks, top, int32(0), tile, pair, lane4)
+                    load(x, peaks, scores, tops, place, held, int32(turn + 3), tiles, tile, pair, lane4)
                 ptx.cp_async_wait(AHEAD)
             else:
                 stage, left = int32(mine + stage_of(turn) * (TURN * slots * VALUES)), int32(tiles - TURN * turn)
