@@ -93,7 +93,7 @@ class DeviceOutline(Memory):
         """Ask for the buffers of launches: of long prompts, of those whose results depend on no length, of one token. Where there
         are no kernels that would say, they count among the bytes of the driver."""
         images = roomiest(cache_folder())
-        for shape in ((self.rows, 1), (self.rows, 1, reach_of(self.program.context_length), True), (1, 1)) if images else ():
+        for shape in ((self.rows, 1), (self.rows, 1, reach_of(self.program.context_length), 1), (1, 1)) if images else ():
             chain = Chain(library())
             try:
                 lowering(self.program)(images, MULTIPROCESSORS, chain, file, self.program, self, *shape).lower()

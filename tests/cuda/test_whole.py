@@ -139,7 +139,7 @@ def branches(tested, trusted, ids, at):
     strands = [(row, 2, 0, row % 4 - 1) for row in range(0, rows, 2)]  # each continues the text; some leave a state elsewhere
     trusted.evaluate(ids[at : at + rows], at, *words, strands=strands)
     wanted = numpy.array([trusted.logits(row) for row in range(rows)])
-    for reach, tree in ((2048, True), (0, False)):
+    for reach, tree in ((2048, rows), (0, 0)):
         found = tested.evaluate(ids[at : at + rows], at, *words, reach=reach, tree=tree, strands=strands)
         yield f"branches, reach {reach}", off(found, wanted)
 

@@ -10,7 +10,7 @@ from test_whole import opened
 from whole import Emulated
 
 from reflex.arch import load_spec
-from reflex.backends.cuda.attention import reach_of
+from reflex.backends.cuda.attention import reach_of, tree_of
 from reflex.program import build
 from reflex.session import Session
 from reflex.tree import evaluate
@@ -46,7 +46,7 @@ class Requests:
 
     def evaluate(self, ids, first, positions, shared, branch, outputs, runs=(), steady=False, strands=()):
         reach = reach_of(first + len(ids)) if steady or runs else 0
-        words = {"reach": reach, "tree": reach > 0 and any(branch), "strands": strands, "runs": runs}
+        words = {"reach": reach, "tree": tree_of(branch) if reach else 0, "strands": strands, "runs": runs}
         self.rows = self.emulated.evaluate(ids, first, positions, shared, branch, list(outputs) or [0], **words)
 
     def logprobs_of_rows(self, rows, ids):

@@ -81,7 +81,7 @@ class Emulated:
         self.quick = quick
         self.used = {}  # kernel -> launches
 
-    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=False, strands=(), runs=()):
+    def evaluate(self, ids, first_slot, positions, shared, branch, outputs, reach=0, tree=0, strands=(), runs=()):
         """Logits [len(outputs), vocabulary] of one batch; `reach` and `tree` as Batch (batch.py) has them. Without `strands` its
         rows go on from place 0 and leave their state there."""
         memory, chain = self.memory, Launches()

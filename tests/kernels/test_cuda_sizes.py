@@ -146,7 +146,7 @@ MODELS = [*product(WIDE + NARROW, ("F32", "Q8_0")), *product(WIDE, ("Q4_K",)), *
 MODELS += product([("qwen3moe", {**CHANGES, "experts": (8, 2, 256)})], ("F32", "Q8_0", "Q4_K"))
 BATCHES = [(1, 1), (2, 1), (8, 8), (16, 3), (17, 1), (64, 1), (512, 1), (512, 16)]
 FEW = 4  # multiprocessors, which the largest tiles keep busy even here
-STEADY = [(1, 1, 2048, False), (9, 1, 2048, False), (9, 9, 2048, True), (300, 101, 4096, True), (512, 400, 16384, True)]
+STEADY = [(1, 1, 2048, 0), (9, 1, 2048, 0), (9, 9, 2048, 8), (300, 101, 4096, 128), (512, 400, 16384, 512)]
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda p: f"{p[0][0]}-{p[0][1].get('head_dim', 'narrow')}-{p[1]}")
@@ -252,7 +252,7 @@ GRIDS = {
     r"attention_tile_\d+": lambda k, v: ("tiles", v[9]),
     r"attention_scores_\d+": lambda k, v: ("seen", v[12], "fragments"),
     r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[13], "fragments"),
-    r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
+    r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows or branches"),
     "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
     r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
     r"head_rmsnorm_\w+": lambda k, v: (ceil(v[3], 8), "rows"),
@@ -281,6 +281,7 @@ def test_grids_are_those_that_the_kernels_ask_for(lowered):
         known |= {"latent splits": range(1, latent.MOST_SPLITS + 1)}
         known |= {"experts": range(1, experts.MOST_EXPERTS + 1), "heads": {4, 6}, "pairs": range(1, rows * experts.MOST_USED + 1)}
         known |= {"seen": range(1, 16384 // 32 + 1), "fragments": range(1, attention.APART + 1)}
+        known |= {"rows or branches": {rows, *(tree for *_, tree in STEADY)}}
         for kernel, grid, values, _ in chain:
             rule = next(rule for pattern, rule in GRIDS.items() if re.fullmatch(pattern, kernel.name))
             for number, goal in zip(grid, (*rule(kernel, values), 1, 1), strict=False):
@@ -458,10 +459,10 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         few = rows <= attention.APART
         assert count["attention_tile"] == (0 if few else sum(on_tiles))
         assert count["attention_scores"] == count["attention_sums"] == (sum(on_tiles) if few or tree else 0)
-        assert count["attention_tree"] == sum(tree or not tiled for tiled in on_tiles)
+        assert count["attention_tree"] == sum(bool(tree) or not tiled for tiled in on_tiles)
         assert count["latent_append"] == latents
         assert count["latent_attention"] == (0 if tiled_latent else latents)
-        assert count["latent_attention_tile_320"] == (latents * (1 + tree) if tiled_latent else 0)
+        assert count["latent_attention_tile_320"] == (latents * (1 + bool(tree)) if tiled_latent else 0)
         convs = sum(sum(v[i] > 0 for i in (5, 11, 17)) for kernel, _, v, _ in chain if kernel.name == "conv")
         assert convs == sum(step.op == "conv" for step in steps)
         assert sum(number for name, number in count.items() if name.startswith("recurrence")) == states
@@ -481,7 +482,7 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
                 found.add("on tiles")
             elif kernel.name != "select":
                 found.add(kernel.name.replace("head_transposed_many", "head_transposed"))  # see test_company.py
-        assert len(trees) == any(tree or not tiled for tiled in on_tiles)
+        assert len(trees) == any(bool(tree) or not tiled for tiled in on_tiles)
         kinds.append(found)
     assert all(found == kinds[0] for found in kinds)
     assert not any(name.startswith(("attention_row", "linear_stream", "linear_dot")) for name in kinds[0] if isinstance(name, str))
@@ -505,6 +506,7 @@ def test_flags_of_attention():
 
 
 def test_attention_of_few_rows():
+    assert [attention.tree_of(branch) for branch in ([], [0, 0], [0, 7, 7], [0, 5, 5, 0])] == [0, 0, 2, 4]
     assert attention.PAIRS == attention_scores.PAIRS == attention_sums.TURN * 4
     assert attention.APART >= 16 and attention.apart_bytes(128) == sums_cases.shared_bytes(128)
     assert (sums_cases.TURN, sums_cases.STAGES) == (attention_sums.TURN, attention_sums.STAGES)

@@ -18,7 +18,7 @@ MOST_SPLITS = 64
 FEW = 16  # up to this many tokens are split over the slots
 APART = 32  # rows of a steady batch up to which scores and sums on tensor cores are kernels of their own; 0: never
 PAIRS, WIDTH = 16, 32  # of a row and a head that a block of those takes, dimensions that one of the latter does
-SCORES_BYTES = 64 << 20  # of scores, at most
+SCORES_BYTES = 32 << 20  # of scores, at most
 LEAST_REACH = 2048  # slots
 LEAST, MOST_PARTS = 2, 64  # tiles of slots that a part of a branch has at least, and parts
 
@@ -54,6 +54,12 @@ def least_shared_bytes(step):
 def reach_of(slots):
     """Slots of a cache that steady batches are made for: few sizes, so that their launches are used again."""
     return max(LEAST_REACH, 1 << (slots - 1).bit_length())
+
+
+def tree_of(branch):
+    """Rows from the first in a branch on, or some more: few sizes too. 0: there is none."""
+    plain = next((row for row, start in enumerate(branch) if start), len(branch))
+    return 1 << (len(branch) - plain - 1).bit_length() if plain < len(branch) else 0
 
 
 class AttentionLaunches(Batch):
@@ -92,7 +98,7 @@ class AttentionLaunches(Batch):
             values = (q, k, v, *norms, angles, m.cells, m.pages, rest, *strides, *sizes, pairs, layer, flags, float(eps))
             self._add(f"attention_inputs_{limit}", (blocks(heads[0] + 2 * heads[1] * owns, 4), self.rows), values)
         if on_tiles:
-            parted = PARTED * self.tree
+            parted = PARTED if self.tree else 0
             places = strides[0], heads[:3], layer, window, flags & SINKS | parted
             self._on_tiles(q, out, sinks, (m.cells, *mask), *places, scale, cap)
             if not self.tree:
@@ -164,10 +170,12 @@ class AttentionLaunches(Batch):
         tile = next((t for t in (128, 64) if slot_tile_bytes(t, key_dim, value_dim) <= most_shared), LEAST_TILE)
         if self.reach:  # which slots a part has depends on the position alone; a row's are in one block, or in one each
             kernel, least, parts = "attention_tree", LEAST, min(MOST_PARTS, blocks(self.reach, LEAST * tile))
-            splits = parts if width * self.rows <= 2 * self.multiprocessors else 1
+            rows = min(self.tree, self.rows) if flags & PARTED else self.rows
+            splits = parts if width * rows <= self.multiprocessors else 1
             most = min(MOST_PARTS, blocks(reach_of(m.page_count * SLOTS), LEAST * tile))
-            blocks_at_once = 2 * self.multiprocessors * most  # of any batch: one buffer serves all
+            blocks_at_once = self.multiprocessors * most  # of any batch: one buffer serves all
         else:
+            rows = self.rows
             places = self.multiprocessors * (2 if self.rows > 1 and not flags & REST else 1)  # two blocks fit beside each other
             kernel, least, splits = "attention_row", 1, max(1, min(MOST_SPLITS, places // (width * self.rows)))
             most = m.rows if self.rows > FEW else FEW
@@ -182,4 +190,4 @@ class AttentionLaunches(Batch):
         )  # fmt: skip
         special = key_dim == value_dim and f"{kernel}_{key_dim}" in self.image and not flags & REST
         kind = key_dim if special else "any"
-        self._add(f"{kernel}_{kind}", (width, splits, self.rows), values, slot_tile_bytes(tile, key_dim, value_dim))
+        self._add(f"{kernel}_{kind}", (width, splits, rows), values, slot_tile_bytes(tile, key_dim, value_dim))

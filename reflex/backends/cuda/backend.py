@@ -8,7 +8,7 @@ copy and launch goes through one stream, so results are the same, bit for bit, e
 from ... import native
 from ...errors import ContextOverflowError, InternalError, InvalidInputError
 from ...program.records import BATCH, PLACES
-from .attention import reach_of
+from .attention import reach_of, tree_of
 from .decode import Decoder, Run, supports
 from .draw import Draw
 from .launch import Chain
@@ -221,7 +221,7 @@ class Plan:
             self._choose_experts(count)
         if self.experts and self.arriving:
             self.arriving.land()
-        shape = self._shape(count, len(outputs) or 1, reach, reach > 0 and any(branch), self.experts is not None)
+        shape = self._shape(count, len(outputs) or 1, reach, tree_of(branch) if reach else 0, self.experts is not None)
         self.accept(ids, first_slot, positions, shared, branch, outputs, runs, strands)
         shape.runs += 1
         if self.experts is not None:

@@ -168,6 +168,20 @@ def seen_slots(early, flags, row, window, cells, lists, positions, shared, branc
 
 
 @device
+def own_row(flags, cells, z):
+    return z
+
+
+@device
+def row_in_branch(flags, cells, z):
+    """The row of a block: with flag PARTED rows are counted from the first behind the plain ones."""
+    row = z
+    if flags & PARTED != 0:
+        row = int32(row + int32(ptx.ldg32(cells, PLAIN)))
+    return row
+
+
+@device
 def tree_slots(early, flags, row, window, cells, lists, positions, shared, branches):
     """(rows, own slot, low, count of the first range, branch, where the runs are listed, slots of them that the window hides,
     their slots). With flag PARTED no rows but those behind the plain ones."""

@@ -340,6 +340,7 @@ def make(dim, module, tree=False):
     runs of slots, see attention_tree.py."""
     limit = dim if dim else 512
     slots_of, share = (cache.tree_slots, cache.part_of) if tree else (cache.seen_slots, cache.share_of)
+    row_of = cache.row_in_branch if tree else cache.own_row
     rounding = 64 if dim else 32
     columns = limit // 64  # groups of 8 value dims per warp
     sums = columns * 4
@@ -358,7 +359,7 @@ def make(dim, module, tree=False):
         ptx.pdl_launch()
         sh = cuda.shared.array(0, uint32, alignment=16)
         tops, totals, last = cuda.shared.array(64, float32), cuda.shared.array(64, float32), cuda.shared.array(1, int32)
-        tid, split, row = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y), int32(cuda.blockIdx.z)
+        tid, split, row = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y), row_of(flags, cells, int32(cuda.blockIdx.z))
         lane, warp = int32(tid & 31), int32(tid >> 5)
         kd = int32(dim) if dim else key_dim
         vd = int32(dim) if dim else value_dim
@@ -469,7 +470,7 @@ def make(dim, module, tree=False):
                 to = int32(to + (lane >> 2) * vd)
                 give(acc, odd, all_sums, out, to, vd, top, total, all_top, all_total, sink, warp, lane)
             return
-        block = int32(row * cuda.gridDim.x + cuda.blockIdx.x)
+        block = int32(cuda.blockIdx.z * cuda.gridDim.x + cuda.blockIdx.x)
         join(sh, acc, odd, partials, counters, out, sinks, to, head, block, split, active, count, vd, top, total, last, flags, tid)
 
     attention_row.__module__ = module
