@@ -8,18 +8,20 @@ device has a table of the places' addresses; a place is allocated when a batch f
 from ... import native
 from ...errors import UnsupportedError
 from ..layers import checked
-from .batch import Batch
+from .fusion import Linear
 from .memory import new_place, place_bytes
 from .parameters import Own, blocks
+from .products import Products
 from .recurrent_patterns import IN_RECORDS, MOST_CONVS
 
+FLOAT32, NARROW = 0, 64  # a type id; rows of a matrix at most
 CHANNELS, ROWS, MOST_TAPS = 128, 8, 4  # of a block, and of a filter (kernels/cuda/conv.py)
 SILU, BIASED = 1, 2  # flags of it
 THREADS, HELD, LANES = 128, 16, 8  # of a block, rows of a thread, lanes of the usual variant (kernels/cuda/recurrence.py)
 GROUPED, STEPS, SIGMOID, NORMED = 1, 2, 4, 8  # flags of it
 WEIGHTED, GATED = 1, 2  # of kernels/cuda/group_rmsnorm.py
 MOST_ROWS = 32 * HELD  # of a matrix of state: a column is kept by a warp at most
-ROOM, STAGED = 16, 2048  # tokens that are in shared memory at once, at most, and values of a key and padding
+ROOM, STAGED = 16, 6144  # at most: tokens, and values of them, that are in shared memory at once
 
 
 def strand_words(rows):
@@ -44,14 +46,16 @@ def refuse(program):
             raise UnsupportedError("the cuda backend has no such filters", f"at most {MOST_TAPS} taps", taps, remedy=remedy)
 
 
-def shape(rule, size, tokens):
-    """(kernel, lanes, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows."""
+def shape(rule, heads, size, columns, tokens, multiprocessors):
+    """(kernel, lanes, blocks of columns, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows. A
+    thread has two columns where those of one would be too many blocks to run beside each other on a multiprocessor each."""
     lanes = 1 << max(0, (blocks(size, HELD) - 1).bit_length())
-    fixed = LANES // 2 < lanes <= LANES
-    room = min(tokens, ROOM, STAGED // (HELD * lanes))
-    copies = 3 if rule == "channels" else 2
-    shared = 8 * room * (copies * HELD * lanes + THREADS // lanes + 4)
-    return f"recurrence_{rule}_{lanes if fixed else 'any'}", lanes, room, shared
+    usual = LANES // 2 < lanes <= LANES
+    wide = 2 if usual and heads * blocks(columns, THREADS // lanes) > multiprocessors else 1
+    width, copies = wide * THREADS // lanes, 3 if rule == "channels" else 2
+    each = copies * HELD * lanes + width + 4
+    room = min(tokens, ROOM, STAGED // each)
+    return f"recurrence_{rule}_{wide if usual else 'any'}", lanes, blocks(columns, width), room, 8 * room * each
 
 
 def send(plan, view, at, strands, count):
@@ -78,7 +82,7 @@ def reach(plan, place):
     plan.device.synchronize()
 
 
-class Recurrent(Batch):
+class Recurrent(Products):
     """The steps; see lowering.py."""
 
     in_records = IN_RECORDS
@@ -90,6 +94,27 @@ class Recurrent(Batch):
         """Parameter for a float32 weight from an element on; 0 where the step has none."""
         weight = self._weight(number)
         return Own(lambda step: weight(step) + 4 * skip, step) if step.weights[number] else 0
+
+    def _linear(self, record):
+        """As of others; but narrow matrices of float32, which steps and weights of recurrences come from, by the kernel of routers,
+        where there are several rows: a product of half floats would be four launches each."""
+        (source, rows), narrow = self._at(record.source), []
+        if record.mode == "store" and (rows > 1 or self.reach):
+            narrow = [step for step in record.steps if self._is_narrow(self._size(step))]
+        rest = [step for step in record.steps if step not in narrow]
+        if rest:
+            super()._linear(Linear(record.source, rest, record.norm) if narrow else record)
+        norm = (Own(self._weight(0), record.norm), 1, float(record.norm.args["eps"])) if record.norm else (source, 0, 0.0)
+        for step in narrow:
+            _, columns, count = self._size(step)
+            bias = (Own(self._bias, step), 1) if step.weights[1] else (0, 0)
+            values = source, *norm, columns, Own(self._matrix, step), *bias, self._to(step.out, rows), count, rows
+            self._add("router_rows", (blocks(count, 16), blocks(rows, 8)), values)
+
+    @staticmethod
+    def _is_narrow(size):
+        kind, columns, count = size
+        return kind == FLOAT32 and columns % 4 == 0 and count <= NARROW
 
     def _convs(self, record):
         m, values, count = self.memory, [], 0
@@ -116,7 +141,7 @@ class Recurrent(Batch):
             rule, scale, grouped = "channels" if args["channels"] else "delta", args["key_dim"] ** -0.5, args["order"] == "grouped"
             sizes = [args[name] for name in ("heads", "key_heads", "key_dim", "value_dim")]
             ins = step.ins
-        kernel, lanes, room, shared = shape(rule, sizes[2], self.rows)
+        kernel, lanes, grid, room, shared = shape(rule, sizes[0], sizes[2], sizes[3], self.rows, self.multiprocessors)
         addresses = [self._at(name)[0] for name in ins]
         addresses += [0] * (5 - len(addresses))  # a scan has no weights
         flags = GROUPED * grouped + STEPS * (record.bias is not None) + SIGMOID * record.sigmoid
@@ -124,7 +149,7 @@ class Recurrent(Batch):
         values = (*addresses, self._floats(record.bias), self._to(step.out, self.rows), a, d, m.place_table, m.strands)
         eps = float(record.norm.args["eps"]) if record.norm else 0.0
         values += (self._state(step), *sizes, lanes, room, flags, scale, eps)
-        self._add(kernel, (blocks(sizes[3], THREADS // lanes), sizes[0]), values, shared)
+        self._add(kernel, (grid, sizes[0]), values, shared)
 
     def _gatednorm(self, record):
         norm, gate = record.norm, record.gate
