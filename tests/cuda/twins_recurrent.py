@@ -40,7 +40,7 @@ def conv(grid, *given):
 
 
 def recurrence(rule):
-    @twin(f"recurrence_{rule}_(?:any|1|2)")
+    @twin(f"recurrence_{rule}_(?:any|8)")
     def made(
         grid, q, k, v, dt, beta, bias, out, a, d, places, strands, offset, heads, groups, size, columns, lanes, room, flags, scale,
         eps,

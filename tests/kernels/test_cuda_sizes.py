@@ -254,7 +254,7 @@ GRIDS = {
     r"attention_sums_\d+": lambda k, v: (ceil(v[10], 32), v[13], "fragments"),
     r"attention_(row|tree)_\w+": lambda k, v: (v[19] * ceil(ceil(v[18], v[19]), 8), "splits", "rows"),
     "conv": lambda k, v: (sum(ceil(v[i], k.threads) for i in (5, 11, 17)), "edges and rows"),
-    r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads * (1 + k.name.endswith("2")) // v[16]), v[12]),
+    r"recurrence_\w+": lambda k, v: (ceil(v[15], k.threads // v[16]), v[12]),
     r"head_rmsnorm_\w+": lambda k, v: (ceil(v[3], 8), "rows"),
     "group_rmsnorm": lambda k, v: (v[3], "rows"),
     "head_part": lambda k, v: (ceil(v[2] * v[3], k.threads), "rows"),

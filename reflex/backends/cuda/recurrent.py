@@ -46,16 +46,12 @@ def refuse(program):
             raise UnsupportedError("the cuda backend has no such filters", f"at most {MOST_TAPS} taps", taps, remedy=remedy)
 
 
-def shape(rule, heads, size, columns, tokens, multiprocessors):
-    """(kernel, lanes, blocks of columns, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows. A
-    thread has two columns where those of one would be too many blocks to run beside each other on a multiprocessor each."""
+def shape(rule, size, tokens):
+    """(kernel, lanes, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows."""
     lanes = 1 << max(0, (blocks(size, HELD) - 1).bit_length())
-    usual = LANES // 2 < lanes <= LANES
-    wide = 2 if usual and heads * blocks(columns, THREADS // lanes) > multiprocessors else 1
-    width, copies = wide * THREADS // lanes, 3 if rule == "channels" else 2
-    each = copies * HELD * lanes + width + 4
+    each = (3 if rule == "channels" else 2) * HELD * lanes + THREADS // lanes + 4
     room = min(tokens, ROOM, STAGED // each)
-    return f"recurrence_{rule}_{wide if usual else 'any'}", lanes, blocks(columns, width), room, 8 * room * each
+    return f"recurrence_{rule}_{lanes if lanes == LANES else 'any'}", lanes, room, 8 * room * each
 
 
 def send(plan, view, at, strands, count):
@@ -141,7 +137,7 @@ class Recurrent(Products):
             rule, scale, grouped = "channels" if args["channels"] else "delta", args["key_dim"] ** -0.5, args["order"] == "grouped"
             sizes = [args[name] for name in ("heads", "key_heads", "key_dim", "value_dim")]
             ins = step.ins
-        kernel, lanes, grid, room, shared = shape(rule, sizes[0], sizes[2], sizes[3], self.rows, self.multiprocessors)
+        kernel, lanes, room, shared = shape(rule, sizes[2], self.rows)
         addresses = [self._at(name)[0] for name in ins]
         addresses += [0] * (5 - len(addresses))  # a scan has no weights
         flags = GROUPED * grouped + STEPS * (record.bias is not None) + SIGMOID * record.sigmoid
@@ -149,7 +145,8 @@ class Recurrent(Products):
         values = (*addresses, self._floats(record.bias), self._to(step.out, self.rows), a, d, m.place_table, m.strands)
         eps = float(record.norm.args["eps"]) if record.norm else 0.0
         values += (self._state(step), *sizes, lanes, room, flags, scale, eps)
-        self._add(kernel, (grid, sizes[0]), values, shared)
+        # Blocks that take long are to be spread evenly, which they are where nothing runs beside them when they start.
+        self._add(kernel, (blocks(sizes[3], THREADS // lanes), sizes[0]), values, shared, alone=self.rows > ROOM)
 
     def _gatednorm(self, record):
         norm, gate = record.norm, record.gate

@@ -1,11 +1,11 @@
-"""recurrence_<rule>_<variant>: a matrix of state per head over the strands of a batch (ops/delta_rule.py, ops/state_scan.py).
+"""recurrence_<rule>_<lanes>: a matrix of state per head over the strands of a batch (ops/delta_rule.py, ops/state_scan.py).
 
-Grid: (ceil(columns / width), heads) with width = 128 wide / lanes. `lanes` threads share `wide` columns of a head's matrix and
-keep them in registers while the tokens pass, one after another: thread j has rows 4 (j + lanes i) to 4 (j + lanes i) + 3 for i < 4.
-Keys, queries and all else that a token brings come through shared memory, `room` tokens while the ones before them are computed. A
-sum over rows is four chains of a thread, then a butterfly of the lanes: the same for a token whatever is computed with it.
-Variants 1 and 2 have 8 lanes for up to 128 rows and so many columns; `any`: any number of lanes, a power of two up to 32, worth 16
-rows each, and one column. Rules: delta, channels (a delta rule whose dt has a number per row), scan.
+Grid: (ceil(columns / width), heads) with width = 128 / lanes. `lanes` threads share a column of a head's matrix and keep it in
+registers while the tokens pass, one after another: thread j has rows 4 (j + lanes i) to 4 (j + lanes i) + 3 for i < 4. Keys,
+queries and all else that a token brings come through shared memory, `room` tokens while the ones before them are computed. A sum
+over rows is four chains of a thread, then a butterfly of the lanes: the same for a token whatever is computed with it.
+Variants of 8 lanes keep up to 128 rows; those for `any` number, a power of two up to 32, 16 rows a lane. Rules: delta, channels (a
+delta rule whose dt has a number per row), scan.
 places, strands, offset: as of conv. Dynamic shared memory: two of room (copies 16 lanes + width + 4) float32, copies 2, of channels
 3; room at most 16.
 """
@@ -97,9 +97,9 @@ def inverse_lengths(sh, k_at, q_at, facts, first, count, padded, eps, lane):
         ptx.stsf(sh, int32(facts + 4 * token + 2 + (lane >> 1 & 1)), ptx.rsqrt(float32(total + eps)))
 
 
-def _recurrence(rule, fixed, wide):
+def _recurrence(rule, fixed):
     delta, channels = rule != "scan", rule == "channels"
-    copies, log_wide, held = 3 if channels else 2, wide - 1, wide * HELD
+    copies = 3 if channels else 2
 
     @device
     def stepped(dt, bias, at, flags):
@@ -121,7 +121,7 @@ def _recurrence(rule, fixed, wide):
                 here = int32((item + (e >> shift) * heads) * rows + row)
                 copy_piece(sh, int32(goal + 2 * room * padded), dt, here, row, rows)
             e = int32(e + THREADS)
-        log_pieces, e = int32(7 + log_wide - shift), tid  # a token has `width` values: so many pieces
+        log_pieces, e = int32(7 - shift), tid  # a token has `width` values: so many pieces
         values = int32(to + copies * room * padded)
         while e < count << log_pieces:
             column = int32((e & ((1 << log_pieces) - 1)) << 2)
@@ -176,11 +176,11 @@ def _recurrence(rule, fixed, wide):
             x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3] = ptx.ldsf4(sh, int32(at + 4 * lanes * i))
 
     @device
-    def dot(x, s, at):
+    def dot(x, s):
         a, b, c, d = float32(0), float32(0), float32(0), float32(0)
         for i in range(HELD // 4):
-            a, b = ptx.fmaf(x[4 * i], s[at + 4 * i], a), ptx.fmaf(x[4 * i + 1], s[at + 4 * i + 1], b)
-            c, d = ptx.fmaf(x[4 * i + 2], s[at + 4 * i + 2], c), ptx.fmaf(x[4 * i + 3], s[at + 4 * i + 3], d)
+            a, b = ptx.fmaf(x[4 * i], s[4 * i], a), ptx.fmaf(x[4 * i + 1], s[4 * i + 1], b)
+            c, d = ptx.fmaf(x[4 * i + 2], s[4 * i + 2], c), ptx.fmaf(x[4 * i + 3], s[4 * i + 3], d)
         return float32(float32(a + b) + float32(c + d))
 
     def recurrence(
@@ -190,24 +190,20 @@ def _recurrence(rule, fixed, wide):
         channels [tokens, heads * rows], and bias one row of it, read with STEPS; beta: [tokens, heads], not of a scan; a, d:
         float32[heads], the latter of a scan."""
         sh = cuda.shared.array(0, float32, alignment=16)
-        s = cuda.local.array(held, float32)  # a column behind the other
+        s = cuda.local.array(HELD, float32)
         key = cuda.local.array(HELD, float32)
         query = cuda.local.array(HELD, float32)
         gates = cuda.local.array(HELD, float32)
-        found = cuda.local.array(wide, float32)  # of the token before: what a thread has of the result
-        more = cuda.local.array(wide, float32)
-        new = cuda.local.array(wide, float32)
-        value = cuda.local.array(wide, float32)
         ptx.pdl_launch()
         tid, head = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y)
         if fixed:
             lanes, shift = int32(LANES), int32(SHIFT)
         else:
             shift = int32(33 - ptx.clz(uint32(lanes)))  # a row has 4 << shift places in shared memory
-        padded, width = int32(4 << shift), int32((512 << log_wide) >> shift)
+        padded, width = int32(4 << shift), int32(512 >> shift)
         part = int32(room * (copies * padded + width + 4))
         mine = int32((tid & (lanes - 1)) << 2)  # first row of the thread
-        own = int32((tid >> (shift - 2)) << log_wide)
+        own = int32(tid >> (shift - 2))
         first = int32(cuda.blockIdx.x * width)
         column = int32(first + own)
         source = int32(head - key_heads * ptx.quotient(head, key_heads))
@@ -216,7 +212,8 @@ def _recurrence(rule, fixed, wide):
         rate, direct = ptx.ldgf(a, head), float32(0)
         if not delta:
             direct = ptx.ldgf(d, head)
-        cell = int32(4 * (head * rows * columns + column))  # of row 0 in the matrix, bytes
+        cell = int32(4 * (head * rows * columns + min(column, int32(columns - 1))))  # of row 0 in the matrix, bytes
+        writes = mine == 0 and column < columns
         strand, end = int32(1), int32(1 + 4 * word_of(strands, int32(0)))
         while strand < end:
             token = word_of(strands, strand)
@@ -225,18 +222,14 @@ def _recurrence(rule, fixed, wide):
             after = place_of(places, word_of(strands, int32(strand + 3)), offset)
             ptx.pdl_wait()
             cuda.syncthreads()  # what other threads have left of a strand before
-            for i in range(held):
+            for i in range(HELD):
                 s[i] = float32(0)
             if before != 0:
                 for i in range(HELD):  # rows behind the last are read as it: their keys and queries are zeros
                     row = int32(min(int32(mine + 4 * lanes * (i // 4) + i % 4), int32(rows - 1)))
-                    for c in range(wide):
-                        there = int32(min(c, int32(columns - 1 - column)) + row * columns)
-                        s[c * HELD + i] = ptx.ldf(before, int64(int32(cell + 4 * there)))
-            for c in range(wide):
-                found[c], more[c] = float32(0), float32(0)
-            goal = ptx.address(out, int32((token * heads + head) * columns + column))  # of the next token's result
-            factor, late = float32(0), int32(0)  # late: there is a token before
+                    s[i] = ptx.ldf(before, int64(int32(cell + 4 * row * columns)))
+            goal, turn = int32((token * heads + head) * columns + column), int32(heads * columns)  # of the next result
+            found, factor, more, ready = float32(0), float32(0), float32(0), False  # of the token before; ready: there is one
             at, count = part, int32(0)  # of the tokens that are there: none yet
             while token < last:
                 ptx.cp_async_wait(0)
@@ -256,45 +249,38 @@ def _recurrence(rule, fixed, wide):
                 load(sh, place, lanes, key)
                 while place < until:
                     gate, weight, of_key, of_query = ptx.ldsf4(sh, facts)
-                    for c in range(wide):
-                        value[c] = ptx.ldsf(sh, int32(values + c))
+                    value = ptx.ldsf(sh, values)
                     load(sh, int32(place + room * padded), lanes, query)
                     if channels:
                         load(sh, int32(place + 2 * room * padded), lanes, gates)
-                        for i in range(held):
-                            s[i] = float32(gates[i % HELD] * s[i])
-                        gate = float32(1)
-                    for c in range(wide):
-                        if delta:
-                            new[c], found[c] = both_over_lanes(dot(key, s, c * HELD), found[c], lanes)
-                        else:
-                            new[c], found[c] = value[c], over_lanes(found[c], lanes)
-                    for c in range(wide):
-                        if delta:
-                            new[c] = float32(of_key * float32(weight * float32(value[c] - float32(gate * of_key) * new[c])))
-                        else:
-                            new[c] = float32(weight * new[c])
-                        if late != 0 and mine == 0 and column + c < columns:
-                            ptx.stf(int64(goal - 4 * heads * columns), int64(4 * c), ptx.fmaf(factor, found[c], more[c]))
                         for i in range(HELD):
-                            old = s[c * HELD + i] if channels else float32(gate * s[c * HELD + i])
-                            s[c * HELD + i] = ptx.fmaf(key[i], new[c], old)
-                        found[c] = dot(query, s, c * HELD)
-                        if not delta:
-                            more[c] = float32(direct * value[c])
-                    factor, late = float32(scale * of_query), int32(1)
+                            s[i] = float32(gates[i] * s[i])
+                        gate = float32(1)
+                    if delta:
+                        read, found = both_over_lanes(dot(key, s), found, lanes)
+                        new = float32(of_key * float32(weight * float32(value - float32(gate * of_key) * read)))
+                    else:
+                        found = over_lanes(found, lanes)
+                        new = float32(weight * value)
+                    result = ptx.fmaf(factor, found, more)
+                    for i in range(HELD):
+                        s[i] = ptx.fmaf(key[i], new, s[i] if channels else float32(gate * s[i]))
+                    found, factor = dot(query, s), float32(scale * of_query)
+                    if not delta:
+                        more = float32(direct * value)
                     place, facts, values = int32(place + padded), int32(facts + 4), int32(values + width)
-                    goal = int64(goal + 4 * heads * columns)
                     load(sh, int32(min(place, int32(until - padded))), lanes, key)
+                    if ready and writes:
+                        out[int32(goal - turn)] = result
+                    goal, ready = int32(goal + turn), True
                 token, at, count = int32(token + count), int32(part - at), coming
-            for c in range(wide):
-                result = ptx.fmaf(factor, over_lanes(found[c], lanes), more[c])
-                if late != 0 and mine == 0 and column + c < columns:
-                    ptx.stf(int64(goal - 4 * heads * columns), int64(4 * c), result)
-                for i in range(HELD):
-                    row = int32(mine + 4 * lanes * (i // 4) + i % 4)
-                    if after != 0 and row < rows and column + c < columns:
-                        ptx.stf(after, int64(int32(cell + 4 * (row * columns + c))), s[c * HELD + i])
+            result = ptx.fmaf(factor, over_lanes(found, lanes), more)
+            if ready and writes:
+                out[int32(goal - turn)] = result
+            for i in range(HELD):
+                row = int32(mine + 4 * lanes * (i // 4) + i % 4)
+                if after != 0 and row < rows and column < columns:
+                    ptx.stf(after, int64(int32(cell + 4 * row * columns)), s[i])
             strand = int32(strand + 4)
 
     return recurrence
@@ -302,5 +288,5 @@ def _recurrence(rule, fixed, wide):
 
 SIGNATURE = "FFFFFFFFFLIiiiiiiiiff"
 for _rule in ("delta", "channels", "scan"):
-    for _name, _fixed, _wide in (("1", True, 1), ("2", True, 2), ("any", False, 1)):
-        kernel(SIGNATURE, threads=THREADS, name=f"recurrence_{_rule}_{_name}")(_recurrence(_rule, _fixed, _wide))
+    for _name, _fixed in ((str(LANES), True), ("any", False)):
+        kernel(SIGNATURE, threads=THREADS, name=f"recurrence_{_rule}_{_name}")(_recurrence(_rule, _fixed))

@@ -10,11 +10,11 @@ EPS = 1e-6
 
 
 def shared_bytes(name, lanes, room):
-    copies, wide = 3 if "channels" in name else 2, 2 if name.endswith("2") else 1
-    return 8 * room * (copies * HELD * lanes + wide * THREADS // lanes + 4)
+    copies = 3 if "channels" in name else 2
+    return 8 * room * (copies * HELD * lanes + THREADS // lanes + 4)
 
 
-def launch(label, rule, tensors, words, sizes, flags, reference, room=3, variant="1", **options):
+def launch(label, rule, tensors, words, sizes, flags, reference, room=3, variant="8", **options):
     """tensors: q, k, v, dt, beta, bias, a, d as the kernel has them."""
     q, k, v, dt, beta, bias, a, d = tensors
     heads, _, rows, columns = sizes
@@ -25,7 +25,7 @@ def launch(label, rule, tensors, words, sizes, flags, reference, room=3, variant
     if lanes > FIXED:
         variant = "any"
     lanes = lanes if variant == "any" else FIXED
-    width = THREADS // lanes * (2 if variant == "2" else 1)
+    width = THREADS // lanes
     scale = 1.0 if rule == "scan" else rows**-0.5
     args = [q, k, v, dt, beta, bias, numpy.full_like(v, numpy.nan), a, d, places, strands, BEFORE, *sizes, lanes, room]
     name = f"recurrence_{rule}_{variant}"
@@ -77,11 +77,10 @@ def cases():
     random = numpy.random.default_rng(1)
     for make, op, size in ((delta, delta_rule, "key_dim"), (scan, state_scan, "state_dim")):
         for one in op.CASES:
-            for raw, variant in ((False, "1"), (True, "2"), (True, "any")):
+            for raw, variant in ((False, "8"), (True, "any")):
                 yield make(few(one), random, raw, variant=variant, emulate=one[size] * one["heads"] < 300)
     more = {"heads": 2, "key_heads": 1, "key_dim": 64, "value_dim": 20, "order": "tiled", "channels": False}
-    large, small = [(33, variant, False) for variant in ("1", "2", "any")], [(3, "any", True), (11, "1", True), (3, "2", True)]
-    for rows, variant, emulate in large + small:
+    for rows, variant, emulate in ((33, "8", False), (33, "any", False), (3, "any", True), (11, "8", True)):
         for channels in (False, True):
             yield delta({**more, "rows": rows, "channels": channels}, random, True, variant=variant, emulate=emulate, room=10)
         one = {"rows": rows, "heads": 2, "head_dim": 20, "groups": 1, "state_dim": 64}
@@ -93,7 +92,6 @@ def bench():
     few_heads = [{**one, "heads": 16} for one in delta_rule.BENCH]
     for make, ones in ((delta, delta_rule.BENCH), (delta, few_heads), (scan, state_scan.BENCH)):
         for one in ones:
-            for variant in ("1", "2"):
-                made = make(one, random, True, variant=variant, emulate=False, room=16)
-                made.bytes = 8 * sum(array.size for array in made.args[9].arrays[:1])
-                yield made
+            made = make(one, random, True, emulate=False, room=16)
+            made.bytes = 8 * sum(array.size for array in made.args[9].arrays[:1])
+            yield made
