@@ -54,8 +54,8 @@ def given(option, *values):
     return [word for value in values if value for word in (option, value)]
 
 
-def of_shapes(options):
-    return given("--shape", *(f"{name}={options.file(shape)}" for name, shape in SHAPES.items()))
+def of_shapes(options, *names):
+    return given("--shape", *(f"{name}={options.file(shape)}" for name, shape in SHAPES.items() if name in (names or SHAPES)))
 
 
 def device(options):
@@ -73,6 +73,10 @@ def lazy(options):
     return [["lazy_device", *words, *given("--reflex", options.reflex)]]
 
 
+def rows(options):
+    return [["rows_device", *of_shapes(options, "0.6B", "4B", "8B")]]
+
+
 def energy(options):
     return [["energy_device", *of_shapes(options), *given("--reflex", options.reflex)]]
 
@@ -86,8 +90,9 @@ PARTS = (
     Part("device", 195, 75, 330, FILES, device),
     Part("experts", 25, 50, 120, (BIG, LITTLE), experts),
     Part("formats", 12, 0, 40, (), lambda options: [["formats_device"]]),
-    Part("families", 65, 0, 110, (), seeds),
+    Part("families", 45, 0, 90, (), seeds),
     Part("bits", 40, 0, 85, (), lambda options: [["bits_device"]]),
+    Part("rows", 12, 0, 40, FILES[:3], rows),
     Part("lazy", 90, 0, 150, (BIG,), lazy),
     Part("energy", 60, 0, 100, FILES, energy),
 )
@@ -137,7 +142,7 @@ def together(commands, until, log):
     """Run benches side by side until a moment; what came of them."""
     begun = [
         subprocess.Popen(
-            [sys.executable, str(record.ROOT / "bench" / f"{bench}.py"), *words],
+            [sys.executable, f"bench/{bench}.py", *words],  # as a person calls it: records keep the words
             cwd=record.ROOT,
             stdout=log,
             stderr=subprocess.STDOUT,

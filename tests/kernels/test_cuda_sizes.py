@@ -38,6 +38,7 @@ from reflex.backends.cuda import (
     parameters,
     persistent,
     products,
+    recurrent,
 )
 from reflex.backends.cuda.lowering import lowering
 from reflex.gguf.reader import open_model
@@ -422,10 +423,12 @@ MADE_READERS = "linear_tiles", f"linear_rows_{products.FEW[0]}_{MANY}", f"linear
 
 
 def test_weights_made_half_floats_are_read_behind_the_launch_that_makes_them(lowered):
-    for _, _, chain in lowered:
+    for rows, _, chain in lowered:
         for i, (kernel, _, values, _) in enumerate(chain):
             if kernel.name.startswith(MADE_READERS) and chain[i - 1][0].name.startswith("expand"):
                 assert (not chain.overlaps[i] and values[4] == chain[i - 1][2][1]) or values[11] == chain[i - 1][2][1]
+            elif kernel.name.startswith("recurrence"):
+                assert chain.overlaps[i] is (rows <= recurrent.ROOM)
             elif not kernel.name.startswith(MADE_READERS):
                 assert chain.overlaps[i] or not i
 

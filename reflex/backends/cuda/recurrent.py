@@ -8,18 +8,20 @@ device has a table of the places' addresses; a place is allocated when a batch f
 from ... import native
 from ...errors import UnsupportedError
 from ..layers import checked
-from .batch import Batch
+from .fusion import Linear
 from .memory import new_place, place_bytes
 from .parameters import Own, blocks
+from .products import Products
 from .recurrent_patterns import IN_RECORDS, MOST_CONVS
 
+FLOAT32, NARROW = 0, 64  # a type id; rows of a matrix at most
 CHANNELS, ROWS, MOST_TAPS = 128, 8, 4  # of a block, and of a filter (kernels/cuda/conv.py)
 SILU, BIASED = 1, 2  # flags of it
 THREADS, HELD, LANES = 128, 16, 8  # of a block, rows of a thread, lanes of the usual variant (kernels/cuda/recurrence.py)
 GROUPED, STEPS, SIGMOID, NORMED = 1, 2, 4, 8  # flags of it
 WEIGHTED, GATED = 1, 2  # of kernels/cuda/group_rmsnorm.py
 MOST_ROWS = 32 * HELD  # of a matrix of state: a column is kept by a warp at most
-ROOM, STAGED = 16, 2048  # tokens that are in shared memory at once, at most, and values of a key and padding
+ROOM, STAGED = 16, 6144  # at most: tokens, and values of them, that are in shared memory at once
 
 
 def strand_words(rows):
@@ -47,11 +49,9 @@ def refuse(program):
 def shape(rule, size, tokens):
     """(kernel, lanes, tokens that are staged at once, bytes of shared memory) for matrices of `size` rows."""
     lanes = 1 << max(0, (blocks(size, HELD) - 1).bit_length())
-    fixed = LANES // 2 < lanes <= LANES
-    room = min(tokens, ROOM, STAGED // (HELD * lanes))
-    copies = 3 if rule == "channels" else 2
-    shared = 8 * room * (copies * HELD * lanes + THREADS // lanes + 4)
-    return f"recurrence_{rule}_{lanes if fixed else 'any'}", lanes, room, shared
+    each = (3 if rule == "channels" else 2) * HELD * lanes + THREADS // lanes + 4
+    room = min(tokens, ROOM, STAGED // each)
+    return f"recurrence_{rule}_{lanes if lanes == LANES else 'any'}", lanes, room, 8 * room * each
 
 
 def send(plan, view, at, strands, count):
@@ -78,7 +78,7 @@ def reach(plan, place):
     plan.device.synchronize()
 
 
-class Recurrent(Batch):
+class Recurrent(Products):
     """The steps; see lowering.py."""
 
     in_records = IN_RECORDS
@@ -90,6 +90,27 @@ class Recurrent(Batch):
         """Parameter for a float32 weight from an element on; 0 where the step has none."""
         weight = self._weight(number)
         return Own(lambda step: weight(step) + 4 * skip, step) if step.weights[number] else 0
+
+    def _linear(self, record):
+        """As of others; but narrow matrices of float32, which steps and weights of recurrences come from, by the kernel of routers,
+        where there are several rows: a product of half floats would be four launches each."""
+        (source, rows), narrow = self._at(record.source), []
+        if record.mode == "store" and (rows > 1 or self.reach):
+            narrow = [step for step in record.steps if self._is_narrow(self._size(step))]
+        rest = [step for step in record.steps if step not in narrow]
+        if rest:
+            super()._linear(Linear(record.source, rest, record.norm) if narrow else record)
+        norm = (Own(self._weight(0), record.norm), 1, float(record.norm.args["eps"])) if record.norm else (source, 0, 0.0)
+        for step in narrow:
+            _, columns, count = self._size(step)
+            bias = (Own(self._bias, step), 1) if step.weights[1] else (0, 0)
+            values = source, *norm, columns, Own(self._matrix, step), *bias, self._to(step.out, rows), count, rows
+            self._add("router_rows", (blocks(count, 16), blocks(rows, 8)), values)
+
+    @staticmethod
+    def _is_narrow(size):
+        kind, columns, count = size
+        return kind == FLOAT32 and columns % 4 == 0 and count <= NARROW
 
     def _convs(self, record):
         m, values, count = self.memory, [], 0
@@ -124,7 +145,8 @@ class Recurrent(Batch):
         values = (*addresses, self._floats(record.bias), self._to(step.out, self.rows), a, d, m.place_table, m.strands)
         eps = float(record.norm.args["eps"]) if record.norm else 0.0
         values += (self._state(step), *sizes, lanes, room, flags, scale, eps)
-        self._add(kernel, (blocks(sizes[3], THREADS // lanes), sizes[0]), values, shared)
+        # Blocks that take long are to be spread evenly, which they are where nothing runs beside them when they start.
+        self._add(kernel, (blocks(sizes[3], THREADS // lanes), sizes[0]), values, shared, alone=self.rows > ROOM)
 
     def _gatednorm(self, record):
         norm, gate = record.norm, record.gate

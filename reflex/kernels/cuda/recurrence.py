@@ -4,9 +4,10 @@ Grid: (ceil(columns / width), heads) with width = 128 / lanes. `lanes` threads s
 registers while the tokens pass, one after another: thread j has rows 4 (j + lanes i) to 4 (j + lanes i) + 3 for i < 4. Keys,
 queries and all else that a token brings come through shared memory, `room` tokens while the ones before them are computed. A sum
 over rows is four chains of a thread, then a butterfly of the lanes: the same for a token whatever is computed with it.
-Variants of 8 lanes keep up to 128 rows; `any` number of lanes, a power of two up to 32, is worth 16 rows each.
-Rules: delta, channels (a delta rule whose dt has a number per row), scan. places, strands, offset: as of conv.
-Dynamic shared memory: two of room (copies 16 lanes + width + 4) float32, copies 2, of channels 3.
+Variants of 8 lanes keep up to 128 rows; those for `any` number, a power of two up to 32, 16 rows a lane. Rules: delta, channels (a
+delta rule whose dt has a number per row), scan.
+places, strands, offset: as of conv. Dynamic shared memory: two of room (copies 16 lanes + width + 4) float32, copies 2, of channels
+3; room at most 16.
 """
 
 from numba import cuda
@@ -21,7 +22,9 @@ from .unary import softplus
 
 THREADS, HELD = 128, 16  # rows that a thread keeps
 GROUPED, STEPS, SIGMOID, NORMED = 1, 2, 4, 8  # flags: dt = softplus(dt + bias); beta = sigmoid(beta); q and k have length 1 first
-FIXED, FIXED_SHIFT = 8, 5  # lanes of the variants for the usual sizes
+LANES, SHIFT = 8, 5  # of variants for the usual sizes
+TOKENS = 8  # whose keys and queries a warp measures together
+SUMS = 2 * TOKENS
 
 
 @device
@@ -45,51 +48,53 @@ def both_over_lanes(x, y, lanes):
 
 
 @device
-def copy_rows(sh, to, x, at, stride, count, size, shift, tid):
-    """`size` values of each of `count` tokens to shared memory, 4 << shift places each; zeros behind."""
-    e = tid
-    while e < count << shift:
-        row, goal = int32((e & ((1 << shift) - 1)) << 2), int32(to + 4 * e)
-        source = int32(at + (e >> shift) * stride + row)
-        if size & 3 == 0 and row < size:
-            ptx.cp_async16(sh, goal, x, source)
-        else:
-            for i in range(4):
-                if row + i < size:
-                    ptx.cp_async4(sh, int32(goal + i), x, int32(source + i))
-                else:
-                    ptx.stsf(sh, int32(goal + i), float32(0))
-        e = int32(e + THREADS)
+def copy_piece(sh, to, x, at, row, size):
+    """Four values, of which those from `size` on are zeros."""
+    if size & 3 == 0 and row < size:
+        ptx.cp_async16(sh, to, x, at)
+    else:
+        for i in range(4):
+            if row + i < size:
+                ptx.cp_async4(sh, int32(to + i), x, int32(at + i))
+            else:
+                ptx.stsf(sh, int32(to + i), float32(0))
 
 
 @device
-def copy_values(sh, to, x, at, stride, count, size, log_width, tid):
-    """The same of up to 1 << log_width values."""
-    e = tid
-    while e < count << log_width:
-        column = int32(e & ((1 << log_width) - 1))
-        if column < size:
-            ptx.cp_async4(sh, int32(to + e), x, int32(at + (e >> log_width) * stride + column))
-        else:
-            ptx.stsf(sh, int32(to + e), float32(0))
-        e = int32(e + THREADS)
+def folded(low, high, lane, bit):
+    """Lanes without `bit` get the sum of `low` over themselves and their partner, the others that of `high`."""
+    mine, other = low, high
+    if lane & bit:
+        mine, other = high, low
+    return float32(mine + ptx.shfl_xor(other, bit))
 
 
 @device
-def inverse_lengths(sh, k_at, q_at, facts, count, padded, eps, tid):
-    """1 / sqrt(sum of squares + eps) of every token's key and query; a warp per token."""
-    lane, token = int32(tid & 31), int32(tid >> 5)
-    while token < count:
-        x, y = float32(0), float32(0)
-        i = lane
-        while i < padded:
-            a, b = ptx.ldsf(sh, int32(k_at + token * padded + i)), ptx.ldsf(sh, int32(q_at + token * padded + i))
-            x, y = ptx.fmaf(a, a, x), ptx.fmaf(b, b, y)
-            i = int32(i + 32)
-        x, y = both_over_lanes(x, y, int32(32))
-        if lane == 0:
-            ptx.stsf2(sh, int32(facts + 4 * token + 2), ptx.rsqrt(float32(x + eps)), ptx.rsqrt(float32(y + eps)))
-        token = int32(token + THREADS // 32)
+def inverse_lengths(sh, k_at, q_at, facts, first, count, padded, eps, lane):
+    """1 / sqrt(sum of squares + eps) of the keys and queries of TOKENS tokens, by a warp."""
+    sums = cuda.local.array(SUMS, float32)
+    for n in range(SUMS):
+        sums[n] = float32(0)
+    i = int32(lane << 2)
+    while i < padded:
+        for n in range(TOKENS):
+            at = int32(min(int32(first + n), int32(count - 1)) * padded + i)
+            a, b, c, d = ptx.ldsf4(sh, int32(k_at + at))
+            sums[2 * n] = ptx.fmaf(a, a, ptx.fmaf(b, b, ptx.fmaf(c, c, ptx.fmaf(d, d, sums[2 * n]))))
+            a, b, c, d = ptx.ldsf4(sh, int32(q_at + at))
+            sums[2 * n + 1] = ptx.fmaf(a, a, ptx.fmaf(b, b, ptx.fmaf(c, c, ptx.fmaf(d, d, sums[2 * n + 1]))))
+        i = int32(i + 128)
+    for n in range(8):  # lanes 2 n and 2 n + 1 end with sum n
+        sums[n] = folded(sums[n], sums[n + 8], lane, int32(16))
+    for n in range(4):
+        sums[n] = folded(sums[n], sums[n + 4], lane, int32(8))
+    for n in range(2):
+        sums[n] = folded(sums[n], sums[n + 2], lane, int32(4))
+    total = folded(sums[0], sums[1], lane, int32(2))
+    total = float32(total + ptx.shfl_xor(total, int32(1)))
+    token = int32(first + (lane >> 2))
+    if lane & 1 == 0 and token < count:
+        ptx.stsf(sh, int32(facts + 4 * token + 2 + (lane >> 1 & 1)), ptx.rsqrt(float32(total + eps)))
 
 
 def _recurrence(rule, fixed):
@@ -105,18 +110,25 @@ def _recurrence(rule, fixed):
     @device
     def fetch(sh, to, q, k, v, dt, beta, token, count, head, source, first, heads, key_heads, rows, columns, room, shift, tid):
         """Begin to copy what some tokens bring."""
-        log_width = int32(9 - shift)
-        padded, width = int32(4 << shift), int32(1 << log_width)
-        at, item = int32((token * key_heads + source) * rows), int32(token * heads + head)
-        copy_rows(sh, to, k, at, int32(key_heads * rows), count, rows, shift, tid)
-        copy_rows(sh, int32(to + room * padded), q, at, int32(key_heads * rows), count, rows, shift, tid)
-        if channels:
-            copy_rows(sh, int32(to + 2 * room * padded), dt, int32(item * rows), int32(heads * rows), count, rows, shift, tid)
+        padded, item = int32(4 << shift), int32(token * heads + head)
+        at, e = int32((token * key_heads + source) * rows), tid
+        while e < count << shift:
+            row, goal = int32((e & ((1 << shift) - 1)) << 2), int32(to + 4 * e)
+            here = int32(at + (e >> shift) * key_heads * rows + row)
+            copy_piece(sh, goal, k, here, row, rows)
+            copy_piece(sh, int32(goal + room * padded), q, here, row, rows)
+            if channels:
+                here = int32((item + (e >> shift) * heads) * rows + row)
+                copy_piece(sh, int32(goal + 2 * room * padded), dt, here, row, rows)
+            e = int32(e + THREADS)
+        log_pieces, e = int32(7 - shift), tid  # a token has `width` values: so many pieces
         values = int32(to + copies * room * padded)
-        copy_values(
-            sh, values, v, int32(item * columns + first), int32(heads * columns), count, int32(columns - first), log_width, tid
-        )
-        facts = int32(values + room * width)
+        while e < count << log_pieces:
+            column = int32((e & ((1 << log_pieces) - 1)) << 2)
+            here = int32((item + (e >> log_pieces) * heads) * columns + first + column)
+            copy_piece(sh, int32(values + 4 * e), v, here, column, int32(columns - first))
+            e = int32(e + THREADS)
+        facts = int32(values + room * (4 << log_pieces))
         if tid < count:
             if not channels:
                 ptx.cp_async4(sh, int32(facts + 4 * tid), dt, int32(item + tid * heads))
@@ -125,10 +137,8 @@ def _recurrence(rule, fixed):
         ptx.cp_async_commit()
 
     @device
-    def prepare(sh, at, bias, count, head, rate, rows, room, shift, flags, eps, tid):
+    def prepare(sh, at, facts, bias, count, head, rate, rows, room, padded, flags, eps, tid):
         """The facts of tokens that have arrived: factor of the state, beta or dt, factors of the key and the query."""
-        padded, width = int32(4 << shift), int32(512 >> shift)
-        facts = int32(at + room * (copies * padded + width))
         if tid < count:
             place = int32(facts + 4 * tid)
             step, weight = float32(0), float32(0)
@@ -144,8 +154,10 @@ def _recurrence(rule, fixed):
             ptx.stsf(sh, int32(place + 1), weight)
             if flags & NORMED == 0:
                 ptx.stsf2(sh, int32(place + 2), float32(1), float32(1))
-        if flags & NORMED != 0:
-            inverse_lengths(sh, at, int32(at + room * padded), facts, count, padded, eps, tid)
+        if delta:
+            first = int32(TOKENS * ((tid >> 5) - 2))  # of warps that have nothing to do above
+            if flags & NORMED != 0 and first >= 0 and first < count:
+                inverse_lengths(sh, at, int32(at + room * padded), facts, first, count, padded, eps, int32(tid & 31))
         if channels:
             e, gates = tid, int32(at + 2 * room * padded)
             while e < count * padded:
@@ -185,7 +197,7 @@ def _recurrence(rule, fixed):
         ptx.pdl_launch()
         tid, head = int32(cuda.threadIdx.x), int32(cuda.blockIdx.y)
         if fixed:
-            lanes, shift = int32(FIXED), int32(FIXED_SHIFT)
+            lanes, shift = int32(LANES), int32(SHIFT)
         else:
             shift = int32(33 - ptx.clz(uint32(lanes)))  # a row has 4 << shift places in shared memory
         padded, width = int32(4 << shift), int32(512 >> shift)
@@ -194,7 +206,6 @@ def _recurrence(rule, fixed):
         own = int32(tid >> (shift - 2))
         first = int32(cuda.blockIdx.x * width)
         column = int32(first + own)
-        live, writes = column < columns, column < columns and mine == 0
         source = int32(head - key_heads * ptx.quotient(head, key_heads))
         if flags & GROUPED != 0:
             source = ptx.quotient(head, ptx.quotient(heads, key_heads))
@@ -202,6 +213,7 @@ def _recurrence(rule, fixed):
         if not delta:
             direct = ptx.ldgf(d, head)
         cell = int32(4 * (head * rows * columns + min(column, int32(columns - 1))))  # of row 0 in the matrix, bytes
+        writes = mine == 0 and column < columns
         strand, end = int32(1), int32(1 + 4 * word_of(strands, int32(0)))
         while strand < end:
             token = word_of(strands, strand)
@@ -216,7 +228,8 @@ def _recurrence(rule, fixed):
                 for i in range(HELD):  # rows behind the last are read as it: their keys and queries are zeros
                     row = int32(min(int32(mine + 4 * lanes * (i // 4) + i % 4), int32(rows - 1)))
                     s[i] = ptx.ldf(before, int64(int32(cell + 4 * row * columns)))
-            found, factor, more, item = float32(0), float32(0), float32(0), int32(-1)
+            goal, turn = int32((token * heads + head) * columns + column), int32(heads * columns)  # of the next result
+            found, factor, more, ready = float32(0), float32(0), float32(0), False  # of the token before; ready: there is one
             at, count = part, int32(0)  # of the tokens that are there: none yet
             while token < last:
                 ptx.cp_async_wait(0)
@@ -227,15 +240,16 @@ def _recurrence(rule, fixed):
                         sh, int32(part - at), q, k, v, dt, beta, int32(token + count), coming, head, source, first, heads,
                         key_heads, rows, columns, room, shift, tid,
                     )  # fmt: skip
-                prepare(sh, at, bias, count, head, rate, rows, room, shift, flags, eps, tid)
-                cuda.syncthreads()
                 values = int32(at + copies * room * padded)
-                place = int32(at + mine)
+                facts = int32(values + room * width)
+                prepare(sh, at, facts, bias, count, head, rate, rows, room, padded, flags, eps, tid)
+                cuda.syncthreads()
+                place, values = int32(at + mine), int32(values + own)
+                until = int32(place + count * padded)
                 load(sh, place, lanes, key)
-                t = int32(0)
-                while t < count:
-                    gate, weight, of_key, of_query = ptx.ldsf4(sh, int32(values + room * width + 4 * t))
-                    value = ptx.ldsf(sh, int32(values + t * width + own))
+                while place < until:
+                    gate, weight, of_key, of_query = ptx.ldsf4(sh, facts)
+                    value = ptx.ldsf(sh, values)
                     load(sh, int32(place + room * padded), lanes, query)
                     if channels:
                         load(sh, int32(place + 2 * room * padded), lanes, gates)
@@ -254,26 +268,25 @@ def _recurrence(rule, fixed):
                     found, factor = dot(query, s), float32(scale * of_query)
                     if not delta:
                         more = float32(direct * value)
-                    place = int32(place + padded)
-                    load(sh, int32(min(place, int32(at + mine + (count - 1) * padded))), lanes, key)
-                    if writes and item >= 0:
-                        out[int32(item * columns + column)] = result
-                    item = int32((token + t) * heads + head)
-                    t = int32(t + 1)
+                    place, facts, values = int32(place + padded), int32(facts + 4), int32(values + width)
+                    load(sh, int32(min(place, int32(until - padded))), lanes, key)
+                    if ready and writes:
+                        out[int32(goal - turn)] = result
+                    goal, ready = int32(goal + turn), True
                 token, at, count = int32(token + count), int32(part - at), coming
             result = ptx.fmaf(factor, over_lanes(found, lanes), more)
-            if writes and item >= 0:
-                out[int32(item * columns + column)] = result
-            if after != 0 and live:
-                for i in range(HELD):
-                    row = int32(mine + 4 * lanes * (i // 4) + i % 4)
-                    if row < rows:
-                        ptx.stf(after, int64(int32(cell + 4 * row * columns)), s[i])
+            if ready and writes:
+                out[int32(goal - turn)] = result
+            for i in range(HELD):
+                row = int32(mine + 4 * lanes * (i // 4) + i % 4)
+                if after != 0 and row < rows and column < columns:
+                    ptx.stf(after, int64(int32(cell + 4 * row * columns)), s[i])
             strand = int32(strand + 4)
 
     return recurrence
 
 
+SIGNATURE = "FFFFFFFFFLIiiiiiiiiff"
 for _rule in ("delta", "channels", "scan"):
-    for _lanes in (FIXED, 0):
-        kernel("FFFFFFFFFLIiiiiiiiiff", threads=THREADS, name=f"recurrence_{_rule}_{_lanes or 'any'}")(_recurrence(_rule, _lanes))
+    for _name, _fixed in ((str(LANES), True), ("any", False)):
+        kernel(SIGNATURE, threads=THREADS, name=f"recurrence_{_rule}_{_name}")(_recurrence(_rule, _fixed))

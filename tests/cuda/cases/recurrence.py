@@ -14,20 +14,21 @@ def shared_bytes(name, lanes, room):
     return 8 * room * (copies * HELD * lanes + THREADS // lanes + 4)
 
 
-def launch(label, rule, tensors, words, sizes, flags, reference, room=3, any=False, **options):
-    """tensors: q, k, v, dt, beta, bias, a, d as the kernel has them; `any`: the variant for any number of lanes."""
+def launch(label, rule, tensors, words, sizes, flags, reference, room=3, variant="8", **options):
+    """tensors: q, k, v, dt, beta, bias, a, d as the kernel has them."""
     q, k, v, dt, beta, bias, a, d = tensors
     heads, _, rows, columns = sizes
     places, strands, wanted, left = given(words, reference)
     lanes = 1
     while lanes * HELD < rows:
         lanes *= 2
-    any = any or lanes > FIXED
-    lanes = lanes if any else FIXED
+    if lanes > FIXED:
+        variant = "any"
+    lanes = lanes if variant == "any" else FIXED
     width = THREADS // lanes
     scale = 1.0 if rule == "scan" else rows**-0.5
     args = [q, k, v, dt, beta, bias, numpy.full_like(v, numpy.nan), a, d, places, strands, BEFORE, *sizes, lanes, room]
-    name = f"recurrence_{rule}_{'any' if any else FIXED}"
+    name = f"recurrence_{rule}_{variant}"
     options = {"tolerance": delta_rule.TOLERANCE, "shared": shared_bytes(name, lanes, room)} | options
     grid = (columns + width - 1) // width, heads
     return Case(f"{label} {lanes} lanes", name, grid, [*args, flags, scale, EPS], {6: wanted, 9: left}, **options)
@@ -76,13 +77,14 @@ def cases():
     random = numpy.random.default_rng(1)
     for make, op, size in ((delta, delta_rule, "key_dim"), (scan, state_scan, "state_dim")):
         for one in op.CASES:
-            for raw, any in ((False, False), (True, True)):
-                yield make(few(one), random, raw, any=any, emulate=one[size] * one["heads"] < 300)
+            for raw, variant in ((False, "8"), (True, "any")):
+                yield make(few(one), random, raw, variant=variant, emulate=one[size] * one["heads"] < 300)
     more = {"heads": 2, "key_heads": 1, "key_dim": 64, "value_dim": 20, "order": "tiled", "channels": False}
-    for rows, any, emulate in ((33, True, False), (3, True, True), (3, False, True)):
+    for rows, variant, emulate in ((33, "8", False), (33, "any", False), (3, "any", True), (11, "8", True)):
         for channels in (False, True):
-            yield delta({**more, "rows": rows, "channels": channels}, random, True, any=any, emulate=emulate, room=2)
-        yield scan({"rows": rows, "heads": 2, "head_dim": 20, "groups": 1, "state_dim": 64}, random, True, any=any, emulate=emulate)
+            yield delta({**more, "rows": rows, "channels": channels}, random, True, variant=variant, emulate=emulate, room=10)
+        one = {"rows": rows, "heads": 2, "head_dim": 20, "groups": 1, "state_dim": 64}
+        yield scan(one, random, True, variant=variant, emulate=emulate, room=2)
 
 
 def bench():
