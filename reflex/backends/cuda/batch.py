@@ -9,7 +9,7 @@ class Batch:
     """An evaluation of `rows` tokens, `wanted` of them with logits, on its way to a chain of launches.
 
     `reach`: 0, or the batch is steady, so that nothing that changes a bit is chosen by the number of rows, and lies in the first
-    `reach` slots. `tree`: 0, or how many rows are in branches, at most. `asking`: experts come when they have been chosen, see `stops`."""
+    `reach` slots. `tree`: rows in branches, at most. `asking`: experts come when they have been chosen, see `stops`."""
 
     def __init__(self, image, multiprocessors, chain, file, program, memory, rows, wanted, reach=0, tree=0, asking=False):
         self.image = image  # module.Images
