@@ -112,13 +112,15 @@ def device():
         cells = [f"**{mine:.0f}**, context {context:.0f} ({peer:.0f})" for (mine, peer), context in zip(pairs, bare, strict=True)]
         names = ("decode_100", "decode_128"), ("prompt_512", "prompt_512"), ("prompt_32", "prompt_32")
         cells += [f"**{row[mine]['median']:.0f}** ({other[peer]['median']:.0f})" for mine, peer in names]
-        rows.append([f"Qwen3 {row['shape']}", *cells])
-    head = ["Q4_K_M shapes", "cold system1, awake, ms", "asleep, ms", "decode, tok/s", "prompt 512, tok/s", "prompt 32, tok/s"]
+        rows.append([row["shape"], *cells])
+    speeds = "decode, tok/s", "prompt 512, tok/s", "prompt 32, tok/s"
+    head = ["Q4_K_M shapes of Qwen3", "cold system1, awake, ms", "asleep, ms", *speeds]
     count = ours["speed"][0]["cold"]["awake"]["ms"]["n"]
     note = f"\n{ours['device']}; in brackets llama.cpp on the same card and files (llama-completion for one token without warm-up, "
     apart = another_run(ours, peers[0])
-    note += f"llama-bench; default options{apart}). Cold: whole process, spawn to exit, and what a process takes that only makes a "
-    note += f"context. Awake: another process holds a context on the card. Medians of {count} processes and runs. Random weights: "
+    note += f"llama-bench; {peers[0]['llama.cpp']}; default options{apart}); the hybrid's shapes are those of Qwen3.5. Cold: whole "
+    note += "process, spawn to exit, and what a process takes that only makes a context. Awake: another process holds a context on "
+    note += f"the card. Medians of {count} processes and runs. Random weights: "
     note += "they cost what real ones do. "
     rates = [row["weight_bytes"] * row["decode_100"]["median"] / 1e12 for row in ours["speed"] if row["shape"] in theirs]
     note += f"Decoding reads the weights at {min(rates):.1f} to {max(rates):.1f} TB/s; the card's data sheet has 4.8. "

@@ -1,11 +1,13 @@
 """llama.cpp on a GPU, measured in turn with Reflex by bench/device.py and bench/experts_device.py (`--llama FOLDER_OF_A_BUILD`).
 
 The folder holds llama-completion and llama-bench, built with CUDA for the card. Default options but for the warm-up, which a cold
-start has no use for. What it does not run is said and left out. The record names the build.
+start has no use for. What it does not run is said and left out. The record names the build; a file BUILD in the folder, one line of
+what it was made for and what it leaves out, goes with it.
 """
 
 import json
 import subprocess
+from pathlib import Path
 
 from bench import gpu_models, record
 
@@ -46,4 +48,6 @@ def write(name, folder, shapes):
             found[shape] |= speeds
             print("llama.cpp", shape, {key: value["median"] for key, value in found[shape].items()}, flush=True)
     if found:
+        told = Path(folder, "BUILD")
+        build += f", {told.read_text().strip()}" if told.exists() else ""
         record.write(name, "llama.cpp on the same GPU and files", {"llama.cpp": build, "shapes": found})

@@ -72,7 +72,7 @@ def test_wheel_holds_code_and_cache_but_no_kernels(wheel):
     assert any(name.startswith("reflex/cache/host-") for name in names)
     assert not any(name.startswith("reflex/kernels/") or name.endswith(".pyc") for name in names)
     assert wheel.name.startswith("reflex_gguf-") and "-py3-none-linux_" in wheel.name
-    assert wheel.stat().st_size < 10_000_000  # where cache/ holds every target, kernels for GPUs are most of it
+    assert wheel.stat().st_size < 11_000_000  # where cache/ holds every target, kernels for GPUs are most of it
 
 
 def test_wheel_record_is_right(wheel):
