@@ -15,7 +15,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import decision_tables, deploy_tables, error_tables, picture, quantize_tables, record, sidecar_tables, support_tables
+from bench import (
+    decision_tables,
+    deploy_tables,
+    error_tables,
+    picture,
+    quantize_tables,
+    record,
+    sidecar_tables,
+    state_tables,
+    support_tables,
+)
 from bench.record import MISSING, measured_on, table
 from reflex import arch
 from reflex.quant.types import TYPES
@@ -204,7 +214,7 @@ BLOCKS = {
 
 WHOLE = {"api": "reflex.lab.page", "constrain": "reflex.constrain.page", "help": "reflex.cli.page", "worker": "reflex.worker.page"}
 PAGES = {FILE: BLOCKS, decision_tables.FILE: decision_tables.BLOCKS, quantize_tables.FILE: quantize_tables.BLOCKS}
-PAGES |= deploy_tables.PAGES | error_tables.PAGES | support_tables.PAGES | sidecar_tables.PAGES
+PAGES |= deploy_tables.PAGES | error_tables.PAGES | support_tables.PAGES | sidecar_tables.PAGES | state_tables.PAGES
 
 
 def fill(text, blocks=BLOCKS):
