@@ -17,9 +17,9 @@ def saved():
     head = ["model", "on", "tokens", "MB", "imported", "computed", "prefix held", "cold: imported", "computed"]
     counts = sorted({row["warm"]["imported_ms"]["n"] for _, _, row in found})
     note = "\nMilliseconds to the scores of two candidates: in a process whose model is loaded, and from its start; in brackets "
-    note += "the share of computing the prefix; held: it lies in the cache already, which no import can undercut. What an import to "
-    note += "a GPU takes longer is the bus and reading the file. Files in the page cache; shapes are those of Qwen3, the hybrid's of "
-    note += f"Qwen3.5; medians of {' or '.join(map(str, counts))}. "
+    note += "the share of computing the prefix; held: it lies in the cache already, which no import can undercut. What an import "
+    note += "to a GPU takes longer is the bus and reading the file. Files in the page cache; shapes are those of Qwen3, the "
+    note += f"hybrid's of Qwen3.5; medians of {' or '.join(map(str, counts))}. "
     names = [f"state-cpu-{record.slug(one['model']['title'])}.json" for one in cpus]
     note += " and ".join(f"`bench/results/{name}`" for name in names) + f" ({cpus[0]['date'][:10]}), `device.json` "
     return table(head, rows) + note + f"({devices[0]['date'][:10]}).\n"
