@@ -43,8 +43,14 @@ class Case:
         self.tolerance = tolerance
         self.cooperative = cooperative
         self.emulate = emulate
-        picks = range(len(args)) if picks is None else picks
-        self.launches = (*before, (kernel, self.grid, shared, picks))  # (kernel, grid, bytes, which of the arguments)
+        self.before = before
+        self.picks = picks
+
+    @property
+    def launches(self):
+        """Of (kernel, grid, bytes of shared memory, which of the arguments) each; of the case as it is now."""
+        picks = range(len(self.args)) if self.picks is None else self.picks
+        return *self.before, (self.kernel, self.grid, self.shared, picks)
 
     def fresh(self):
         return [a.copy() if hasattr(a, "copy") else a for a in self.args]

@@ -31,9 +31,9 @@ FOLLOW = "list(plan.follow(1, 6, Sampling(), 1, [1], (5,), 4))"
 WIDE = {"width": 256, "heads": 4, "kv_heads": 2, "head_dim": 64, "feed_forward": 512}
 # model, block format, its sizes, most KB that a prompt of six tokens reads, and four tokens more
 STARTS = [
-    ("llama-smollm", "Q4_K", WIDE, 145, 290),
-    ("llama-smollm", "Q8_0", WIDE, 155, 290),
-    ("llama-smollm", "IQ2_XXS", WIDE, 170, 180),
+    ("llama-smollm", "Q4_K", WIDE, 155, 300),
+    ("llama-smollm", "Q8_0", WIDE, 165, 300),
+    ("llama-smollm", "IQ2_XXS", WIDE, 180, 190),
     ("qwen3moe", "Q4_K", {**WIDE, "experts": (8, 2, 256)}, 470, 480),
 ]
 
