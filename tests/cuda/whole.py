@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import emulator
 import numpy
 import twins
+import twins_attention  # noqa: F401
 import twins_experts  # noqa: F401
 import twins_recurrent  # noqa: F401
 import twins_streams  # noqa: F401
