@@ -1,6 +1,5 @@
-"""What the run time repeats of the CUDA kernels' files is what those files say: grids, parameters, shared memory, layouts, flags.
-
-The run time never imports kernel files, so each of these numbers is written twice.
+"""What the run time repeats of the CUDA kernels' files is what those files say: grids, parameters, shared memory, modes, and which
+launch reads what another makes. Single numbers are in test_cuda_numbers.py.
 """
 
 import re
@@ -28,54 +27,38 @@ from cases import recurrence as recurrence_cases
 from reflex.arch import load_spec
 from reflex.backends.cuda import (
     attention,
-    backend,
-    decode,
     experts,
     fusion,
     latent,
     launch,
     memory,
-    parameters,
-    persistent,
     products,
     recurrent,
 )
 from reflex.backends.cuda.lowering import lowering
 from reflex.gguf.reader import open_model
 from reflex.kernels.cuda import (
-    advance,
     attention_cache,
-    attention_inputs,
-    attention_join,
     attention_row,
-    attention_scores,
-    attention_sums,
     conv,
     expand,
     expert_dot,
     expert_plain,
     expert_tiles,
-    expert_tiles_32,
-    expert_tiles_64,
     export,
     gated,
     head_transposed,
     linear_dot,
     linear_plain,
     linear_rows,
-    linear_tiles,
     linear_tiles_32,
     linear_tiles_32_narrow,
     linear_tiles_64,
     logits,
-    penalize,
-    route,
-    sample,
 )
 from reflex.kernels.cuda.compile import load_all
 from reflex.ops.gated import UNITS
 from reflex.program import build
-from reflex.program.records import BATCH
 from reflex.quant import load
 from reflex.quant.fragment import MANY
 from reflex.quant.types import TYPES, by_name
@@ -376,47 +359,7 @@ def test_one_token_in_every_format_fits_every_device():
     assert {(227, 16), (64, 8)} <= tables and {1, 2, 3} <= together
 
 
-# ---- numbers --------------------------------------------------------------------------------------------
-
-
-def test_token_tiles():
-    assert {name: (tokens, rows) for name, tokens, rows, _ in products.TOKEN_TILES} == {
-        name: (shape.tokens, shape.rows) for name, shape in SHAPES.items()
-    }
-    for shape in SHAPES.values():
-        stages = 4 * shape.tokens * linear_tiles.STAGE_WORDS * shape.stages * shape.splits
-        results = 4 * shape.tokens * linear_tiles.LINE * shape.row_warps * shape.splits
-        assert max(stages, results) <= products.TOKEN_TILE_BYTES
-
-
-def test_experts():
-    gatings = {"softmax": route.SOFTMAX, "sigmoid": route.SIGMOID, "softmax of chosen": route.OF_CHOSEN}
-    gatings["sigmoid of chosen"] = route.OF_CHOSEN | route.SIGMOID
-    assert gatings == experts.GATINGS
-    assert (experts.MOST_EXPERTS, experts.SIMPLE_EXPERTS, experts.PLAIN_TOKENS) == (route.MOST, route.NARROW, expert_plain.TOKENS)
-    assert experts.MOST_USED == expert_dot.MOST_USED
-    shapes = {"32": expert_tiles_32.SHAPE, "64": expert_tiles_64.SHAPE}
-    assert tuple((name, shape.tokens, shape.rows) for name, shape in shapes.items()) == experts.TILES
-    for shape in shapes.values():
-        assert shape.tokens * linear_tiles.STAGE_WORDS * shape.stages * shape.splits <= expert_tiles.INPUT_AT
-        assert shape.tokens * linear_tiles.LINE * shape.row_warps * shape.splits <= expert_tiles.INPUT_AT
-    assert experts.TILE_BYTES == expert_tiles.SHARED <= 64 << 10
-    for found in expert_dot.FORMATS.values():
-        assert expert_dot.held_down(found) == (2 if 2 * found.record.words < experts.ROOMY else 1)
-
-
-def test_every_format_has_its_kernels():
-    assert products.UNTILED == linear_rows.UNTILED
-    for block in TYPES.values():
-        name = block.name
-        record = products.fragment_of(block.id)
-        tokens = () if record is None else products.FEW if record.tiled else (products.UNTILED,)
-        assert (f"linear_stream_{name}" in KERNELS) == (bool(record) and not hasattr(load(name), "DOT")), name
-        assert {most for most in products.FEW if f"linear_rows_{most}_{name}" in KERNELS} == set(tokens), name
-        assert (f"linear_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
-        assert (f"expert_plain_{name}" in KERNELS) == (record is None or block.elements == 1), name
-        assert f"embed_{name}" in KERNELS and f"expand_{name}" in KERNELS
-    assert products.fragment_of(by_name(MANY).id).tiled
+# ---- what launches read and change ------------------------------------------------------------------------
 
 
 MADE_READERS = "linear_tiles", f"linear_rows_{products.FEW[0]}_{MANY}", f"linear_rows_{products.FEW[1]}_{MANY}"
@@ -489,60 +432,3 @@ def test_steady_batches_differ_in_nothing_that_changes_bits(lowered):
         kinds.append(found)
     assert all(found == kinds[0] for found in kinds)
     assert not any(name.startswith(("attention_row", "linear_stream", "linear_dot")) for name in kinds[0] if isinstance(name, str))
-
-
-def test_words_of_the_request():
-    assert attention_cache.PLAIN < memory.CELLS and attention_cache.PLAIN not in (advance.FIRST_SLOT, advance.STOP)
-    own = ((3, 5), (9, 10))
-    assert parameters.lists_of_runs([(), own, own, ((7, 8),)], 6) == [0, 6, 6, 10, 0, 0, 3, 2, 9, 1, 7, 1]
-    assert [attention.reach_of(n) for n in (1, 2048, 2049, 16384, 16385)] == [2048, 2048, 4096, 16384, 32768]
-
-
-def test_flags_of_attention():
-    names = ("Q_NORM", "K_NORM", "NORM_AFTER", "NEOX")
-    assert [getattr(attention, n) for n in names] == [getattr(attention_inputs, n) for n in names]
-    assert attention.PARTED == attention_cache.PARTED
-    assert (attention.INPUTS, attention.EARLY) == (attention_row.INPUTS, attention_row.EARLY)
-    assert (attention.REST, attention.RING) == (attention_cache.REST, attention_cache.RING) and attention.RING >= BATCH
-    assert attention.SINKS == attention_join.SINKS
-    assert attention.MOST_SPLITS <= attention_row.MAX_SPLITS
-
-
-def test_attention_of_few_rows():
-    assert [attention.tree_of(branch) for branch in ([], [0, 0], [0, 7, 7], [0, 5, 5, 0])] == [0, 0, 2, 4]
-    assert attention.PAIRS == attention_scores.PAIRS == attention_sums.TURN * 4
-    assert attention.APART >= 16 and attention.apart_bytes(128) == sums_cases.shared_bytes(128)
-    assert (sums_cases.TURN, sums_cases.STAGES) == (attention_sums.TURN, attention_sums.STAGES)
-
-
-def test_pages():
-    import pages
-
-    assert memory.SLOTS == pages.PAGE
-    assert row_cases.LAYER_AT * attention.LAYER_UNIT == pages.LAYER_AT * 512
-    assert max(advance.FIRST_SLOT, advance.STOP) < memory.CELLS
-
-
-def test_expansion():
-    assert memory.EXPANDED_AT_ONCE == expand.VALUES
-
-
-def test_logits():
-    assert backend.ROW_STATS == 4 * 4
-    assert parameters.COLUMNS == logits.CHUNK == sample.CHUNK
-    assert KERNELS["logprobs"].threads == 128
-
-
-def test_state_of_a_decode_run():
-    assert decode.SETTINGS == penalize.PENALTY + 1 == sample.RANDOM + 2
-    assert decode.STATE == advance.PLACE + 1
-    assert decode.STOP_NO_NUMBER == advance.NO_NUMBER
-    assert decode.RING > decode.AHEAD and decode.RING & (decode.RING - 1) == 0
-    assert parameters.COLUMNS >= sample.SCRATCH_WORDS  # int64 words of the scratch
-    assert decode.MOST_SORTED == sample.MOST
-    assert decode.ENTRIES == advance.ENTRIES
-
-
-def test_persistent():
-    declared = KERNELS["persistent"]
-    assert (declared.signature, declared.threads) == (persistent.PARAMETERS, persistent.THREADS)
